@@ -724,7 +724,7 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
         # groups and ids
         (
             lambda: Bags.from_groups(["x", "y", "z"], {"x": 0}),
-            r"bag 1 \(id 'y'\) has no entry in counts; add it or drop its rows \(2 such bags",
+            r"bag 1 \(id 'y'\) has no entry in counts; add one or drop its rows \(2 such bags",
         ),
         (
             lambda: Bags.from_groups(["x"], {"x": 0, "y": 1}),
@@ -770,7 +770,7 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
             lambda: Bags([0, 2], [0], rows=[0, 5], num_rows=5),
             r"rows\[1\] = 5 but the table has 5 rows, numbered from 0",
         ),
-        (lambda: Bags([0, 3], [0], rows=[4, 1, 4]), r"rows\[2\] = 4 is a repetition"),
+        (lambda: Bags([0, 3], [0], rows=[4, 1, 4]), r"rows\[2\] = 4 is a duplicate"),
         (lambda: Bags([0, 2], [0], num_rows=1), r"rows\[1\] = 1 but the table has 1 rows"),
         (
             lambda: Bags([0, 2], [0], num_rows=-1),

@@ -37,7 +37,7 @@ def refuse(bad: Array, message: Callable[..., str], noun: str = "bags") -> None:
     """Raise for the first true entry, with ``message(*index)`` and the number of such entries."""
     if bad.any():
         first = np.unravel_index(int(bad.argmax()), bad.shape)
-        # Counts bags or rows, not the cells of one.
+        # Count bags or rows, not their single cells.
         total = int(bad.reshape(*bad.shape[:1], -1).any(-1).sum())
         more = f" ({total} such {noun} in all)" if total > 1 else ""
         raise LLPError(message(*map(int, first)) + more)

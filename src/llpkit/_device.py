@@ -30,6 +30,6 @@ def device_of(device: Any) -> torch.device:
     available = ["cpu", *(f"cuda:{i}" for i in range(number))]
     note = "" if number else "; torch sees no CUDA device"
     raise LLPError(
-        f"{option('device')} = {device!r}; give auto, or one of this machine: "
+        f"{option('device')} = {device!r}; give auto, or a device of this machine: "
         f"{', '.join(available)}{note}"
     )

@@ -56,7 +56,7 @@ class Settings:
 
     def _keep(self, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
-            # The dataclass is frozen: assignment goes around it, and mappings are frozen too.
+            # The dataclass is frozen, so assign around it; freeze mappings too.
             kept = MappingProxyType(value) if isinstance(value, dict) else value
             object.__setattr__(self, name, kept)
 

@@ -36,7 +36,7 @@ def html_table(
 ) -> str:
     """A title, facts in a line, a table whose first column holds names, and notes.
 
-    It takes the colours of the notebook, light or dark.
+    It adopts the colours of the notebook, light or dark.
 
     >>> html_table("Bags", [("bags", "2")], [], [])
     '<p><b>Bags</b><br>bags 2</p>'

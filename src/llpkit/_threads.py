@@ -19,10 +19,10 @@ _chosen: ContextVar[bool] = ContextVar("chosen", default=False)
 
 @contextmanager
 def threads_for(cells: int) -> Iterator[None]:
-    """As many threads of OpenMP and BLAS as a table of this many cells can use.
+    """Limit OpenMP and BLAS to the threads that a table of this many cells can use.
 
-    It never raises their number, and changes nothing if the user chose it, by :func:`threads` or by
-    the variable OMP_NUM_THREADS.
+    Their number is never raised, and left alone if the user chose it with :func:`threads` or the
+    variable OMP_NUM_THREADS.
     """
     if _chosen.get() or "OMP_NUM_THREADS" in os.environ:
         yield
@@ -33,7 +33,7 @@ def threads_for(cells: int) -> Iterator[None]:
 
 @contextmanager
 def threads(number: int | None) -> Iterator[None]:
-    """This many threads, whatever the size of the problem; ``None`` leaves it to the fits."""
+    """Use this many threads, whatever the size of the problem; ``None`` lets each fit decide."""
     if number is None:
         yield
         return
@@ -43,7 +43,7 @@ def threads(number: int | None) -> Iterator[None]:
 
 @contextmanager
 def torch_threads(number: int | None) -> Iterator[None]:
-    """This many threads of torch, or as many as before; their number is restored at the end."""
+    """Use this many torch threads, or as many as before; their number is restored at the end."""
     import torch
 
     before = torch.get_num_threads()

@@ -112,7 +112,7 @@ def mapping(place: str, value: Any) -> dict[str, Any]:
 
 
 def share(place: str, value: Any) -> float:
-    """A number between 0 and 1, which are themselves excluded."""
+    """A number strictly between 0 and 1."""
     return number(place, value, above=0, below=1)
 
 

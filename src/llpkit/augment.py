@@ -1,4 +1,4 @@
-r"""Augmentation: batched random changes of images, every image with its own draw.
+r"""Augmentation: random changes to a batch of images, each image with its own draw.
 
 An image is flipped, moved by one affine map, blurred, changed in colour and partly covered, in that
 order, on the device of its batch. With :math:`u` uniform in :math:`[-1, 1]`, drawn separately each
@@ -8,7 +8,7 @@ time:
   bottom, independently;
 - *rotate*, *scale*, *shift*: a rotation by :math:`u` times ``rotate`` degrees, a magnification of
   :math:`1 + u` ``scale``, a shift along each side by :math:`u` ``shift`` of its length; beyond its
-  edges the image is mirrored; a shift alone is by whole pixels, which blurs nothing;
+  edges the image is mirrored; a shift alone is by whole pixels, so nothing is blurred;
 - *blur*: a Gaussian whose standard deviation is :math:`|u|` ``blur`` of the shorter side;
 - *colour*: channel :math:`c` becomes :math:`g_c\,(m + k\,(x_c - m))` with the image's mean
   :math:`m`, a contrast :math:`k = 1 + u` ``colour``, and a gain :math:`g_c` that is a brightness
@@ -35,7 +35,7 @@ _FLIP, _ROTATE, _SCALE, _RIGHT, _DOWN, _BLUR, _CONTRAST, _BRIGHTNESS, _TINT = ra
 
 @dataclass(frozen=True)
 class Augment:
-    """Random changes of a batch of images; see the module for what each setting means.
+    """Random changes to a batch of images; the module's docstring explains each setting.
 
     Zero leaves a change out. The default is :meth:`paper`.
 

@@ -14,11 +14,11 @@ from llpkit.bags import Bags
 from llpkit.recipe import Recipe
 
 PICKED = "picked"
-"""Under this key, the details of a model contain the choice and its reason."""
+"""The key under which a model's details contain the choice and its reason."""
 FEW_BAGS = 12
 """With fewer bags, cross-validation is too noisy to choose more than a linear model."""
 MANY_ROWS = 200_000
-"""From this many rows, the time that an ensemble takes matters more than its gain."""
+"""From this many rows on, the time that an ensemble takes matters more than its gain."""
 LONG = 2000
 """Training steps after which EM is ahead of the gradient on images."""
 LARGE_BAGS = 32

@@ -39,7 +39,7 @@ class LostProcess(LLPError):
 
 
 class ApproximationWarning(UserWarning):
-    """Measures of bags are approximate, because the exact likelihood is intractable."""
+    """Metrics of bags are approximate, because the exact likelihood is intractable."""
 
 
 class BaselineWarning(UserWarning):

@@ -37,8 +37,8 @@ def normal_loss(
     .. math:: \tfrac12 \log 2\pi v + \frac{(y - \mu)^2}{2 v}, \qquad
               \mu = \sum_i p_i, \quad v = \sum_i p_i (1 - p_i) + f
 
-    The floor :math:`f` is 1/12 by default, the variance of dequantising a whole number. The AMLE of
-    Baručić & Kybic (2022) has none, so that the density of a certain and correct prediction is
+    The floor :math:`f` is 1/12 by default, the variance of rounding to a whole number. The AMLE of
+    Baručić & Kybic (2022) has none, so the density of a certain and correct prediction is
     unbounded. With K classes the counts of the first K - 1 are jointly normal.
 
     >>> normal_loss(torch.zeros(4), torch.tensor([2]), torch.tensor([0, 4]))

@@ -100,15 +100,17 @@ def test_values_that_training_never_had(llpkit, survey, options):
     done = llpkit("predict", "run", "new.csv", "--out", "p.csv")
     assert done.code == 0, done.err
     place = "new.csv: row {} (header not counted), column"
-    assert f"{place.format(2)} 'region' = 'west', which training never had" in done.err
+    assert f"{place.format(2)} 'region' = 'west', which did not occur in training" in done.err
     assert "(2 such rows in all: 'west', 'east')" in done.err
-    assert f"{place.format(4)} 'region' is empty, which training never had" in done.err
-    assert f"{place.format(5)} 'age' is empty, which training never had; the mean" in done.err
+    assert f"{place.format(4)} 'region' is empty, which did not occur in training" in done.err
+    assert (
+        f"{place.format(5)} 'age' is empty, which did not occur in training; the mean" in done.err
+    )
     p = [float(row["probability"]) for row in rows_of("p.csv")]
     assert p[1] == p[2] == p[3]  # no weight of their own
     Path("labelled.csv").write_text("age,region,answer\n40,west,0\n80,north,1\n")
     told = llpkit("evaluate", "run", "labelled.csv", "--json")
-    assert "column 'region' = 'west', which training never had" in told.err
+    assert "column 'region' = 'west', which did not occur in training" in told.err
     assert told.out.startswith("{")
 
 

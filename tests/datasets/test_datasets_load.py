@@ -177,7 +177,7 @@ def test_digits_other_classes():
         ({"positive": 3}, "positive = 3; give a list of digits"),
         ({"positive": "13"}, "give a list of digits"),
         ({"classes": 3}, "classes = 3; give 2, or 10"),
-        ({"classes": 10, "positive": [1]}, "leave it out"),
+        ({"classes": 10, "positive": [1]}, "leave out positive or classes=10"),
     ],
 )
 def test_digits_refusals(options, message):

@@ -46,9 +46,10 @@ def test_missing_for_the_first_time(write):
     gaps = Table.read(write("gaps.csv", ["age,job", "20,clerk", ",", "30,pilot", "30,"]))
     assert encoder.apply(gaps).tolist() == [[-1, 1, 0], [0, 0, 0], [1, 0, 0], [1, 0, 0]]
     assert [note.partition("(header not counted), ")[2] for note in encoder.notes(gaps)] == [
-        "column 'age' is empty, which training never had; the mean is used instead",
-        "column 'job' = 'pilot', which training never had; the column is ignored in such a row",
-        "column 'job' is empty, which training never had; the column is ignored in such a "
+        "column 'age' is empty, which did not occur in training; the mean is used instead",
+        "column 'job' = 'pilot', which did not occur in training; the column is ignored in such a "
+        "row",
+        "column 'job' is empty, which did not occur in training; the column is ignored in such a "
         "row (2 such rows in all)",
     ]
     assert encoder.notes(full) == []
@@ -63,7 +64,7 @@ def test_rare_levels_share_a_feature_that_new_ones_have_too(write):
     encoder = FeatureEncoder.from_json(encoder.to_json())
     assert encoder.notes(Table.read(write("t.csv", rows))) == []
     (note,) = encoder.notes(new)
-    assert "'pilot', which training never had; it counts as one of the column's rare" in note
+    assert "'pilot', which did not occur in training; it counts as one of the column's rare" in note
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_tables_that_do_not_fit(fitted, write, rows, message):
                     "columns": [{"kind": "image", "name": "x", "missing": False}],
                 }
             ),
-            "column 'x' is of the unknown kind 'image'",
+            "column 'x' has the unknown kind 'image'",
         ),
     ],
 )

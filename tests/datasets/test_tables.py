@@ -413,7 +413,7 @@ def test_proportions_and_classes_with_bounds(write):
     message = refusal(features, write("t.csv", rows), **names)
     assert "column 'b' is empty but bag 'q' has values of other classes" in message
     message = refusal(features, write("t.csv", rows[:3]), count=["a", "b"], count_low="a0")
-    assert "name another number of columns than ['a', 'b']" in message
+    assert "name a different number of columns than ['a', 'b']" in message
 
 
 def test_ids_of_floats_are_those_of_integers():

@@ -318,7 +318,7 @@ BAD = {
     ),
     "a count above the size": (
         lambda d: (d.X, np.where(d.groups == 5, 9, d.y), d.groups),
-        r"y\[11\] = 9 but bag 5 has 3 instances; if these rows are a part of a table",
+        r"y\[11\] = 9 but bag 5 has 3 instances; if these rows are part of a table",
     ),
     "a negative count": (
         lambda d: (d.X, np.where(d.groups == 5, -1, d.y), d.groups),

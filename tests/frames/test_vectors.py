@@ -69,7 +69,7 @@ def test_missing_lists():
     full = FeatureEncoder.fit(Table.of(pa.table({"e": [[1.0], [3.0]]})), ["e"])
     gap = Table.of(pa.table({"e": [[1.0], None]}))
     assert full.apply(gap).tolist() == [[-1], [0]]
-    assert "row 2 (counted from 1), column 'e' is empty, which training never" in full.notes(gap)[0]
+    assert "row 2 (counted from 1), column 'e' is empty, which did not" in full.notes(gap)[0]
 
 
 @pytest.mark.parametrize(

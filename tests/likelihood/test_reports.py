@@ -126,7 +126,7 @@ def test_three_classes_agree_with_enumeration(make):
         (lambda: Evidence.laplace([1.0], [3], epsilon=0), "epsilon = 0; give a number above 0"),
         (lambda: Evidence.geometric([1, 1.5], [3, 3], scale=1), r"observed\[1\] = 1.5 is not"),
         (lambda: Evidence.gaussian([1], [3], epsilon=0.5), "without delta"),
-        (lambda: Evidence.gaussian([1], [3], scale=1, delta=0.1), "delta is for epsilon"),
+        (lambda: Evidence.gaussian([1], [3], scale=1, delta=0.1), "delta goes with epsilon"),
         (lambda: Evidence.gaussian([1], [3], epsilon=2, delta=1e-5), "epsilon = 2; give a number"),
         (lambda: Evidence.binomial([1], [3], probability=1.2), "probability = 1.2"),
         (lambda: Evidence.binomial([-1], [3], probability=0.2), r"observed\[0\] = -1 is negative"),

@@ -214,7 +214,7 @@ def test_fitting_warns_and_says_what_would_help():
     x, bags = half_positive(np.random.default_rng(0))
     groups, y = bags.bag_index.numpy(), bags.evidence
     for model in (LLPLogisticRegression(), LLPClassifier(LogisticRegression())):
-        with pytest.warns(IdentifiabilityWarning, match=r"labels of a few rows .Bags.with_labels"):
+        with pytest.warns(IdentifiabilityWarning, match=r"labels for a few rows .Bags.with_labels"):
             model.fit(x, y, groups)
     with pytest.warns(IdentifiabilityWarning, match="same proportion"):
         net = llpkit.fit("linear", bags, x, "mle", epochs=1, progress=False)

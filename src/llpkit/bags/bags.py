@@ -56,8 +56,8 @@ class Bags:
 
     Bag ``b`` holds the rows ``rows[offsets[b]:offsets[b + 1]]`` of the user's table, so
     ``X[bags.rows]`` puts the instances in the order of the engine. A row is in at most one bag; a
-    bag may be empty. Bags are immutable: their tensors must not be written to. They never hold true
-    labels.
+    bag may be empty. Bags are immutable: their tensors must not be written to. They hold no labels
+    except those added by :meth:`with_labels`.
 
     Args:
         offsets: Where the bags start and end, ``(B + 1,)``, from 0 to ``N``.
@@ -81,9 +81,9 @@ class Bags:
     columns: tuple[str, ...] = ()
     """The columns of a data frame that bags and counts came from; they are never features."""
     bag_column: str | None = None
-    """The one of them that holds the ids, by which a frame in another order is noticed."""
+    """The one of them that holds the ids, which reveals a frame in a different order."""
     known_rows: tuple[int, ...] = ()
-    """Rows of known label; each is a bag by itself, which the bag column does not name."""
+    """Rows with a known label; each is a bag of its own, not named in the bag column."""
 
     def __init__(
         self,

@@ -173,7 +173,7 @@ def _check_ids(keys: list[Any], position: dict[Any, int], bag_ids: list[Any], na
     naming, known = CountNaming(bag_ids), set(bag_ids)
     refuse(
         np.array([key not in position for key in bag_ids]),
-        lambda b: f"{naming.bag(b)} has no entry in {name}; add it or drop its rows",
+        lambda b: f"{naming.bag(b)} has no entry in {name}; add one or drop its rows",
     )
     refuse(
         np.array([key not in known for key in keys]),

@@ -41,7 +41,7 @@ def checked_rows(rows: Any, num_instances: int, num_rows: Any) -> tuple[Array, i
         repeated[np.unique(table, return_index=True)[1]] = False
         refuse(
             repeated,
-            lambda i: f"rows[{i}] = {table[i]} is a repetition; a row can be in one bag only",
+            lambda i: f"rows[{i}] = {table[i]} is a duplicate; a row can be in one bag only",
             "rows",
         )
     return table, length

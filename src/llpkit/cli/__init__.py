@@ -96,7 +96,7 @@ def _sigterm_as_interrupt() -> Iterator[list[int]]:
 
 
 def _replace_unprintable() -> None:
-    """Print characters that the output cannot encode as question marks or escapes."""
+    """Print question marks or escapes for characters that the output cannot encode."""
     for stream, errors in ((sys.stdout, "replace"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors=errors)

@@ -58,8 +58,8 @@ def fit(
 ) -> None:
     r"""Train a model from the counts of bags: a network, or an estimator for tables.
 
-    Settings come from a YAML file, from options, or from both; options win. Defaults are in
-    parentheses below.
+    Settings come from a YAML file, from options, or from both; options override the file. Defaults
+    are in parentheses below.
 
     The run directory contains config.yaml (with every setting), the model (weights.safetensors or
     estimator.skops), metrics.csv, environment.json, figures, report.html, and checksums.json to

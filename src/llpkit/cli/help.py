@@ -30,7 +30,7 @@ class PlainCommand(_Untyped, TyperCommand):
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         paragraphs = inspect.cleandoc(self.help or "").split("\n\n")
-        # typer keeps line breaks; only those of examples and lists, which are indented, are meant.
+        # typer keeps line breaks; only those in examples and lists, which are indented, are wanted.
         self.help = "\n\n".join(
             p if "\n " in f"\n{p}" else p.replace("\n", " ") for p in paragraphs
         )

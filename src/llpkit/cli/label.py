@@ -25,7 +25,7 @@ def label(
         ),
     ] = None,
     positive: Annotated[
-        str, typer.Option(help="What is counted, in words.", metavar="NAME")
+        str, typer.Option(help="What you count, in words.", metavar="NAME")
     ] = "positive",
     bags: Annotated[
         str | None,
@@ -42,7 +42,7 @@ def label(
     size: Annotated[
         int | None,
         typer.Option(
-            help="Maximum number of items per bag. Default: 12, or less for fewer than 144 items.",
+            help="Maximum items per bag. Default: 12, or less if there are fewer than 144 items.",
             metavar="N",
         ),
     ] = None,

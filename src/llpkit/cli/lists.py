@@ -7,7 +7,7 @@ from llpkit.cli.printing import echo, terminal
 
 
 def datasets(data_dir: DataDir = None) -> None:
-    """List the data sets, whether they are found, and where to get them."""
+    """List the data sets, which of them were found, and where to get them."""
     from llpkit.config import TABLES
     from llpkit.datasets import DATASETS, data_folder
 
@@ -35,7 +35,7 @@ def methods() -> None:
         source = "labels" if method.needs_labels else counts
         rows.append((name, method.summary, batches, source, f"{method.lr:g}"))
     _print(("name", "what", "batches of", "learns from", "lr"), rows)
-    # Below, because a column of references would leave no room for the others.
+    # Below the table, because a column of references would leave no room for the others.
     references = [(name, method.reference) for name, method in METHODS.items() if method.reference]
     echo("")
     _print(("cite", ""), references, space=1)

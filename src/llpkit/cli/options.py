@@ -18,7 +18,7 @@ from llpkit.errors import LLPError
 from llpkit.recipe import Execution, Recipe
 
 _DEPTH = 15
-"""Maximum depth of lists in lists in the value of an option; YAML files nest a few deeper."""
+"""Maximum nesting depth of lists in the value of an option; YAML files may nest deeper."""
 
 Command = Callable[..., None]
 
@@ -136,7 +136,7 @@ def takes(paths: Collection[str]) -> Callable[[Command], Command]:
 def configuration(
     source: str | None, settings: Mapping[str, Any], saved: Mapping[str, Any] | None = None
 ) -> Config:
-    """The configuration from a command's first argument and its options, which win.
+    """The configuration from a command's first argument and its options, which take precedence.
 
     Args:
         source: A configuration file or a table.

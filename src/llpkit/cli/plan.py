@@ -42,16 +42,17 @@ def plan(
     by: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column whose groups of rows to compare as bags; repeatable.",
+            help="Column whose values define bags to compare; repeatable.",
             metavar="COLUMN",
         ),
     ] = None,
     sizes: Annotated[str, typer.Option(help="Bag sizes to compare.", metavar="LIST")] = SIZES,
     rate: Annotated[
-        float, typer.Option(help="Guess for the share of positives.", metavar="SHARE")
+        float, typer.Option(help="Your guess at the share of positives.", metavar="SHARE")
     ] = 0.5,
     accuracy: Annotated[
-        float, typer.Option(help="Guess for the accuracy of the best classifier.", metavar="SHARE")
+        float,
+        typer.Option(help="Your guess at the best classifier's accuracy.", metavar="SHARE"),
     ] = 0.8,
     run: Annotated[
         Path | None,
@@ -65,10 +66,10 @@ def plan(
     ] = None,
     standard_error: Annotated[
         float | None,
-        typer.Option(help="Show how many bags reduce all standard errors to this.", metavar="X"),
+        typer.Option(help="Show how many bags lower all standard errors to this.", metavar="X"),
     ] = None,
     target_accuracy: Annotated[
-        float | None, typer.Option(help="Show how many bags reach this accuracy.", metavar="SHARE")
+        float | None, typer.Option(help="Show how many bags this accuracy needs.", metavar="SHARE")
     ] = None,
     out: Annotated[
         Path | None,

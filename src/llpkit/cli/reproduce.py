@@ -89,7 +89,7 @@ def reproduce(
     ] = None,
     dry_run: Annotated[
         bool,
-        _option("List the runs, and how long the remaining ones take.", WHERE, name="--dry-run"),
+        _option("List the runs, and how long the rest will take.", WHERE, name="--dry-run"),
     ] = False,
     like: Annotated[
         Path | None,
@@ -109,7 +109,7 @@ def reproduce(
     A results folder has one protocol. Finished runs are never repeated: to
     continue after a stop, use the same command.
     [bold]list[/bold] shows the protocols that come with llpkit.
-    [bold]check[/bold] FOLDER runs records again and prints the largest difference.
+    [bold]check[/bold] FOLDER repeats recorded runs and prints the largest difference.
     [bold]merge[/bold] FOLDER... adds the records of other machines to --out.
 
     [bold]Examples[/bold]
@@ -235,7 +235,7 @@ def _dry_run(
     folds: Sequence[int] | None,
     like: Path | None,
 ) -> None:
-    """Print the runs, which of them are done, and how long the others take."""
+    """Print the runs, which of them are done, and how long the others will take."""
     from llpkit.experiments import Results
     from llpkit.experiments.plan import check_plan, epoch_seconds, estimate, plan
     from llpkit.experiments.results import view

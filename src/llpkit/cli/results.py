@@ -9,7 +9,7 @@ _MOST = 10  # candidates of a search
 
 
 def measure_table(parts: Mapping[str, Mapping[str, Any]]) -> Any:
-    """A table of measures, one column per part."""
+    """A table of metrics, one column per part."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0))

@@ -16,7 +16,7 @@ Sandwich = Annotated[
     bool,
     typer.Option(
         "--sandwich",
-        help="Use standard errors that hold even if the model is wrong within bags; for many bags.",
+        help="Standard errors that hold even if the model is wrong within bags; needs many bags.",
     ),
 ]
 Level = Annotated[float, typer.Option(help="Confidence level of the intervals.", metavar="LEVEL")]
@@ -92,7 +92,7 @@ def shares(
     bootstrap: Annotated[
         int | None,
         typer.Option(
-            help="Compute intervals by this many bootstrap refits; for a run of any estimator.",
+            help="Compute intervals from this many bootstrap refits; for a run of any estimator.",
             metavar="N",
         ),
     ] = None,

@@ -108,7 +108,7 @@ def _from_batches(source: Path) -> Arrays:
     batches = {PurePosixPath(name).name: content for name, content in wanted}
     for name, published in _MD5.items():
         if name not in batches:
-            raise LLPError(f"{source} has no {name}; it is incomplete, get it again: {SOURCE}")
+            raise LLPError(f"{source} has no {name}; it is incomplete; get it again: {SOURCE}")
         found = hashlib.md5(batches[name], usedforsecurity=False).hexdigest()
         if found != published:
             raise LLPError(

@@ -37,7 +37,7 @@ def digits(
     images = torch.from_numpy(np.rint(pixels * (255 / 16)).astype(np.uint8)).view(-1, 1, 8, 8)
     if classes == 10:
         if tuple(positive) != ODD:
-            raise LLPError("positive makes two classes; leave it out or leave out classes=10")
+            raise LLPError("positive implies two classes; leave out positive or classes=10")
         names, labels = [str(k) for k in range(10)], digit
     elif classes == 2:
         names, labels = _two_classes(positive), np.isin(digit, list(positive))

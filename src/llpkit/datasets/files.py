@@ -83,7 +83,7 @@ def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, by
     except BROKEN as error:
         reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(":")
         raise LLPError(
-            f"{path} cannot be read: {reason}; it may be incomplete, get it again"
+            f"{path} cannot be read: {reason}; it may be incomplete; get it again"
         ) from error
 
 

@@ -9,7 +9,7 @@ stand for the ages 0-2, 3-7, 8-12, 13-19, 20-36, 37-65, 66+); then photos with 1
 In all 1,913 bags, 4,012 women and 3,439 men.
 
 **Crop.** With ``m`` the point between the eyes and ``d`` their distance, the box from
-``m - (1.3 d, 1.365 d)`` to ``m + (1.3 d, 1.885 d)``, not turned, becomes 90 x 72 pixels (height x
+``m - (1.3 d, 1.365 d)`` to ``m + (1.3 d, 1.885 d)``, not rotated, becomes 90 x 72 pixels (height x
 width) by bicubic interpolation: the eyes are 27.7 pixels apart, 42 % down. Areas outside the photo
 are black. The published faces are these crops saved as JPEG.
 """
@@ -232,7 +232,7 @@ def crops(photo: bytes, faces: list[Face], name: str) -> list[NDArray[np.uint8]]
             image = opened.convert("RGB")
     except BadImage:
         raise
-    except Exception as error:  # Pillow's decoder raises all kinds on damaged files
+    except Exception as error:  # Pillow's decoder raises errors of all kinds for damaged files
         raise BadImage(f"{name} cannot be read as an image: {error}") from error
     cut = []
     for face in faces:

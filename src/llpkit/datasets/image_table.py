@@ -35,7 +35,7 @@ def image_table(
 ) -> DataSet:
     """A table of image files: a bag column, an image path, and counts.
 
-    Images are decoded on demand. A Parquet file may hold the images themselves and exceed memory,
+    Images are decoded on demand. A Parquet file may hold the images themselves and exceed memory;
     see :class:`ParquetImages`. A missing or damaged image is an error that names its file and row;
     with ``skip_bad`` its bag is left out, and the notes list it.
 

@@ -183,7 +183,7 @@ def read_image(
 ) -> Pixels:
     """One image as uint8 ``(C, H, W)``, turned upright and resized to ``(height, width)``.
 
-    ``name`` identifies it in errors. Of 16-bit images the upper eight bits are kept.
+    ``name`` identifies it in errors. Of 16-bit images, only the upper eight bits are kept.
     """
     from PIL import Image, ImageOps, UnidentifiedImageError
 
@@ -207,7 +207,7 @@ def read_image(
         raise BadImage(f"{name} does not exist; {remedy}") from error
     except UnidentifiedImageError as error:
         raise BadImage(f"{name} is not an image that can be read; {remedy}") from error
-    except Exception as error:  # Pillow's decoders raise all kinds on damaged files
+    except Exception as error:  # Pillow's decoders raise errors of all kinds for damaged files
         raise BadImage(f"{name} cannot be read as an image: {error}; {remedy}") from error
     return pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1)
 

@@ -105,7 +105,7 @@ def load(
         bag_size: Instances per random bag: a number, or the ends of a range; 1 to 12 by default.
             Not for data sets that come with bags.
         seed: Seed for the random bags.
-        options: The data set's own options, see :attr:`Entry.options`.
+        options: The data set's own options; see :attr:`Entry.options`.
 
     >>> load("digits", bag_size=8, positive=[8]).bags[0].size
     8

@@ -1,4 +1,4 @@
-"""Tables that do not fit into memory, on Dask: partitions hold whole bags, so E-steps are local."""
+"""Tables larger than memory, with Dask: partitions hold whole bags, so E-steps are local."""
 
 from llpkit.distributed.fitting import fit
 from llpkit.distributed.partitions import Partitions, parquet, repartition_by_bag

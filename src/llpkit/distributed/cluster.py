@@ -66,7 +66,7 @@ def connected(
 
     if scheduler is not None:
         try:
-            # Not as the default: a client that fails to connect would stay it, and every later
+            # Not as the default: a client that fails to connect would remain it, and every later
             # computation with Dask in this process would wait for it.
             client = Client(scheduler, timeout=_TIMEOUT, set_as_default=False)
         except Exception as error:  # another kind of server may answer anything

@@ -15,7 +15,7 @@ ROWS_PER_PARTITION = 500_000
 
 
 INDEX = "__index_level_"
-"""How pandas names the index of a frame in a file, which is no column of the table."""
+"""How pandas names the index of a frame in a file, which is not a column of the table."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class RowGroups:
         self.groups = list(groups)
 
     def read(self, columns: Sequence[str] | None = None) -> Any:
-        """A ``pyarrow.Table`` of these columns, as far as the file has them."""
+        """A ``pyarrow.Table`` of these columns, without any that the file lacks."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 from llpkit.errors import LLPError
 
 _PAUSE = 1.0
-"""Seconds between looks at the workers."""
+"""Seconds between checks of the workers."""
 _ATTEMPTS = 5
-"""How often ranks begin again at most."""
+"""Maximum number of times that the ranks begin again."""
 _PATIENCE = 60.0
 """Seconds to wait for a worker to come back."""
 
@@ -81,7 +81,7 @@ class Workers(Ranks):
         self.memory = min(float(w["memory_limit"] or "inf") for w in known.values())
 
     def _known(self) -> dict[str, Any]:
-        """What the scheduler knows about its workers; a busy one may answer for a few of them."""
+        """What the scheduler knows about its workers; if busy, it may report only a few of them."""
         found: dict[str, Any] = {}
         for _ in range(20):
             found = self.client.scheduler_info(n_workers=-1)["workers"]

@@ -57,7 +57,7 @@ class Posteriors(NamedTuple):
     """What a rank returns from an E-step; the posteriors stay where they are."""
 
     log_likelihoods: dict[int, float]  # by partition
-    seconds: float  # of its processor
+    seconds: float  # CPU time
     reading: float  # the same, to read and bin the partitions; not in seconds
 
 
@@ -69,7 +69,7 @@ class NewBooster(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """Some partitions as one matrix of XGBoost."""
+    """Some partitions as one XGBoost matrix."""
 
     matrix: Any
     bags: dict[int, Path]  # by partition: files, which every E-step reads
@@ -85,7 +85,7 @@ class _Held:
         self.log_likelihoods: dict[int, float] = {}
 
     def close(self) -> None:
-        # XGBoost removes its files when it is done with a matrix, so that comes before the folder.
+        # XGBoost removes its files when it is done with a matrix, so that must precede the folder.
         self.groups.clear()
         self.folder.cleanup()
 
@@ -157,7 +157,7 @@ def m_step(
         del booster  # it keeps the matrices alive, and the traceback would keep it
         raise
     seconds = time.process_time() - begin
-    # The scores take the place of the targets, and the booster goes, which holds as much again.
+    # The scores replace the targets, and the booster, which takes as much memory again, is freed.
     held.targets = held.scores = None
     for group in held.groups:
         group.matrix.set_info(label=booster.predict(group.matrix, output_margin=True))
@@ -166,7 +166,7 @@ def m_step(
 
 
 def forget(label: str) -> None:
-    """Give back what this process keeps of a fit."""
+    """Release what this process keeps of a fit."""
     global _held
     if _held is not None and _held.label == label:
         _held.close()
@@ -260,7 +260,7 @@ def _rows(chosen: Share, load: Load, prefix: str) -> Any:
 
 
 def _posteriors(group: _Group, model: Boosted, booster: Any) -> dict[int, float]:
-    """Set the targets of a group; the log-likelihoods of its partitions.
+    """Set the targets of a group; return the log-likelihoods of its partitions.
 
     Without a booster, its scores are where the targets will be.
     """

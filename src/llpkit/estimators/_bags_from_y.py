@@ -40,7 +40,7 @@ class _Rows(CountNaming):
     @property
     def of_size(self) -> str:
         return (
-            "if these rows are a part of a table, chosen by a splitter or drawn with replacement, "
+            "if these rows are part of a table, chosen by a splitter or drawn with replacement, "
             f"choose whole bags, as GroupKFold does; for proportions give {_AS_EVIDENCE}"
         )
 

@@ -49,7 +49,7 @@ class MarginClassifier(BaseLLP):
         if largest > FAR:
             raise LLPError(
                 f"X goes up to {largest:.3g}, whose square is too large to compute with; "
-                "standardise the features, and look for errors among the largest"
+                "standardise the features, and check the largest values for errors"
             )
         if self.kernel == "rbf":
             self.gamma_ = kernel_gamma(self.gamma, X)
@@ -141,15 +141,15 @@ def fit_scale(f: Array, bags: Bags) -> float:
     .. math:: \max_a\; \sum_b \log P(y_b \mid a f) + 2 \log \sigma(-a m),
               \qquad m = \frac1N \sum_i |f_i|
 
-    Platt's (1999) method to turn margins into probabilities, with counts instead of labels. His two
-    artificial instances on the wrong side keep ``a`` finite if ``f`` makes no mistake. There is no
-    offset, so the sign of ``f`` remains the prediction.
+    Platt's (1999) method for turning margins into probabilities, with counts instead of labels. His
+    two artificial instances on the wrong side keep ``a`` finite if ``f`` makes no mistake. There is
+    no offset, so the sign of ``f`` remains the prediction.
     """
     m = float(np.abs(f).mean())
     if m == 0:
         return 1.0
 
-    # In log(a m), which has no unit: the bounds then suit margins of any scale.
+    # In log(a m), which is dimensionless: the bounds then suit margins of any scale.
     def loss(log_am: float) -> float:
         am = float(np.exp(log_am))
         return -float(solve(am / m * f, bags)[0].sum()) - 2 * float(log_expit(-am))
@@ -204,7 +204,7 @@ def fit_plane(
     array([-1.,  0.,  1.])
     """
     # Our own solver, because it is faster. One start of alter-∝SVM on the tables of
-    # benchmarks/classical.py (C = 1, bags of 2 and 32: 30 to 47 fits, each starting at the last)
+    # benchmarks/classical.py (C = 1, bags of 2 and 32: 30 to 47 fits, each starting from the last)
     # took 0.04 to 0.18 s of CPU. On the same fits scikit-learn's SVC, which has no warm start, took
     # 1.1 to 13 times as long, scipy's L-BFGS 0.7 to 7 times and Newton-CG 2 to 14 times. SVC
     # minimises the hinge without rounding; its value of that objective is 0.02 to 2 % lower.
@@ -214,7 +214,7 @@ def fit_plane(
     if plane is None or not np.isfinite(plane(Z)).all():
         raise LLPError(
             f"features go up to {np.abs(Z).max():.3g}, too large for the solver; standardise them, "
-            "with StandardScaler for example, and look for errors among the largest"
+            "with StandardScaler for example, and check the largest values for errors"
         )
     return plane
 

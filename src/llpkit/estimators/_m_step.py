@@ -23,7 +23,7 @@ from llpkit.statistics.models import last_step
 from llpkit.statistics.rows import take_rows
 
 _NEGLIGIBLE = 1e-6
-"""Rows whose posterior of a class is below this are left out of that class."""
+"""Rows whose posterior for a class is below this are left out of that class."""
 
 
 def may_interpolate(estimator: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Errors for data frames whose columns hold text, which most classifiers do not take."""
+"""Errors for data frames whose columns hold text, which most classifiers do not accept."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from llpkit.tables.frames import as_pandas, is_frame
 
 @contextmanager
 def text_columns_named(X: Any, estimator: object) -> Iterator[None]:
-    """Make the error of a classifier that cannot use a data frame name its first text column.
+    """If a classifier fails on a data frame, name the first text column in the error.
 
     Some classifiers take categories, so text is an error only if the classifier fails.
     """

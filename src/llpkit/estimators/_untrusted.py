@@ -110,7 +110,7 @@ class _Walk:
         if id(part) in self.counts:
             found = self.counts[id(part)]
             if found is None:
-                raise Unsound("it holds itself")
+                raise Unsound("it contains itself")
             return found
         self.counts[id(part)] = None  # marks a part that is still being counted
         self.kept.append(part)
@@ -209,7 +209,7 @@ def _check_nodes(
     parents = np.tile(np.flatnonzero(inner), 2)
     # If every child comes after its parent, there are no cycles.
     if (children <= parents).any() or (np.sort(children) != np.arange(1, len(left))).any():
-        raise Unsound("nodes that make no tree")
+        raise Unsound("nodes that do not form a tree")
     if ((feature[inner] < 0) | (feature[inner] >= width)).any():
         raise Unsound(f"a split by a feature that is not among the {width}")
     if np.isnan(threshold[inner]).any():
@@ -249,7 +249,7 @@ def _check_histograms(boosting: Any, predictors: Any) -> None:
             wide = bits.ndim == 2 and bits.shape[1] == 8
             known = boosting._bin_mapper.is_categorical_[feature[sets]].all()
             if not wide or not known or (nodes["bitset_idx"][sets] >= len(bits)).any():
-                raise Unsound("a split by categories that are not there")
+                raise Unsound("a split by categories that do not exist")
 
 
 def _is_plain(machine: Any) -> bool:
@@ -264,7 +264,7 @@ def _is_plain(machine: Any) -> bool:
 
 
 def _check_support(machine: Any) -> None:
-    """Check that the arrays of a support vector machine fit each other."""
+    """Check that the arrays of a support vector machine fit together."""
     kept, width = machine._n_support, _width(machine)
     classes, number = len(kept), int(kept.sum())
     pairs = classes * (classes - 1) // 2
@@ -278,4 +278,4 @@ def _check_support(machine: Any) -> None:
     fits = all(np.shape(getattr(machine, name)) == shape for name, shape in shapes.items())
     scales = all(len(scale) in (0, pairs) for scale in (machine._probA, machine._probB))
     if classes < 2 or (kept < 0).any() or not fits or not scales:
-        raise Unsound("a support vector machine whose parts do not fit each other")
+        raise Unsound("a support vector machine whose parts do not fit together")

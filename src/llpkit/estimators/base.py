@@ -41,7 +41,7 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     other classifier.
 
     A subclass defines :meth:`_fit_bags` and :meth:`_logits`. With metadata routing enabled, ``fit``
-    and ``score`` request ``groups``, so pipelines and searches pass it on.
+    and ``score`` request ``groups``, so pipelines and searches pass them on.
 
     Attributes:
         classes_: The labels, ``(K,)``. Binary counts are counts of ``classes_[1]``.

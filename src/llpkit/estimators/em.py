@@ -37,10 +37,10 @@ class LLPClassifier(BaseLLP):
     r"""Any classifier that takes ``sample_weight``, fitted to counts by EM.
 
     The E-step computes the posterior :math:`\varphi_i` of every label given its bag's count; the
-    M-step fits the classifier with every row once per class, weighted by that class's posterior.
-    EM stops when two iterations have raised the mean log-likelihood of the bags by less than
-    ``tol``, and the iteration with the highest is kept. With a linear model of probabilities, every
-    M-step raises the penalised likelihood; EM then stops when two iterations have changed the
+    M-step fits the classifier with every row once per class, weighted by that class's posterior. EM
+    stops when two iterations have raised the mean log-likelihood of the bags by less than ``tol``,
+    and the iteration with the highest likelihood is kept. With a linear model of probabilities,
+    every M-step raises the penalised likelihood; EM then stops when two iterations have changed the
     log-likelihood by less than ``tol``, and the last is kept: with logistic regression, this is the
     optimum of :class:`LLPLogisticRegression`.
 

@@ -25,7 +25,7 @@ from llpkit.statistics.rows import take_rows
 _HELD_OUT_ROWS = 20_000
 """Rows that are enough to determine a few weights."""
 _SHRINKAGE = 3.0
-"""Of the weights towards equal ones: with few bags, the most likely weights are mostly noise."""
+"""Strength of the pull towards equal weights: with few bags, the best weights are mostly noise."""
 
 
 class LLPEnsembleClassifier(BaseLLP):

@@ -192,7 +192,7 @@ class Optimum(NamedTuple):
     converged: bool
 
     def warn(self, estimator: object) -> None:
-        """Warn the caller of ``fit`` of too few iterations; for ``_fit_bags`` and ``_fit_rows``."""
+        """Warn ``fit``'s caller about too few iterations; for ``_fit_bags`` and ``_fit_rows``."""
         if not self.converged:
             warnings.warn(
                 f"{type(estimator).__name__} did not converge in {self.n_iter} iterations; scale "

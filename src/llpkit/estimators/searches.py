@@ -122,12 +122,12 @@ def search(
         y, bag_of_row = _by_row(X, y, groups)
         routed, num_bags, split = {"groups": bag_of_row}, int(bag_of_row.max()) + 1, GroupKFold
     if num_bags < 2:
-        raise LLPError("a search needs at least two bags; there is one")
+        raise LLPError("a search needs at least two bags; there is only one")
     settings = _candidates(estimator, grid, candidates, random_state)
     folds = min(n_folds, num_bags)
     found: GridSearchCV
     with task("candidate", len(settings)) as steps, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of candidates that fail or stop early
+        warnings.simplefilter("ignore")  # about candidates that fail or stop early
         found = GridSearchCV(
             estimator,
             [{key: [value] for key, value in one.items()} for one in settings],

@@ -1,4 +1,4 @@
-"""Measures of a model: on instances if there are labels, on bags always.
+"""Metrics of a model: always on bags, and on instances if there are labels.
 
 Probabilities, logits and labels may be lists, NumPy arrays or tensors. Labels are ``0 … K - 1``.
 """

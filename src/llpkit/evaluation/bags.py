@@ -1,4 +1,4 @@
-"""Measures on bags, which need no labels: likelihood of the counts, proportions, baselines."""
+"""Metrics on bags, which need no labels: likelihood of the counts, proportions, baselines."""
 
 import warnings
 from typing import Any
@@ -56,7 +56,7 @@ def number_approximated(bags: Bags) -> int:
 
 
 def approximation_note(*parts: Bags) -> str | None:
-    """A note if the measures of these bags are not exact, else ``None``."""
+    """A note if the metrics of these bags are not exact, else ``None``."""
     intractable = sum(number_approximated(bags) for bags in parts)
     if not intractable:
         return None

@@ -1,4 +1,4 @@
-"""Measures on instances with known labels: accuracy, log-loss, Brier score, AUC, calibration."""
+"""Metrics on instances with known labels: accuracy, log-loss, Brier score, AUC, calibration."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""Evidence: counts that are exact, in a range, noisy, or published with noise or rounding."""
+"""Evidence: counts that are exact, in a range, noisy, rounded, suppressed or unknown."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -26,7 +26,7 @@ class Evidence(CountWeights):
     arrays are ``(B, K)`` and the weights multiply over the classes,
     :math:`w_b(y) = \prod_k w_{bk}(y_k)`.
 
-    Evidence is immutable. Build it with the class methods, join kinds with :meth:`concat`.
+    Evidence is immutable. Build it with the class methods, and join kinds with :meth:`concat`.
 
     >>> evidence = Evidence.concat([Evidence.exact([2, 0]), Evidence.at_least([1])])
     >>> len(evidence), evidence.is_exact
@@ -43,7 +43,8 @@ class Evidence(CountWeights):
 
         Floats are accepted if they are whole numbers, with one exception: floats that are all 0.0
         or 1.0 are rejected, because 1.0 may be a share, unless the bags with 1.0 are known to have
-        one instance. Give integers. This holds wherever counts of positives are passed.
+        one instance. Pass integers to be safe. This applies wherever counts of positives are
+        passed.
 
         >>> Evidence.exact([3, 1, 4]).is_exact
         True
@@ -109,7 +110,8 @@ class Evidence(CountWeights):
         Args:
             observed: The observations, ``(B,)`` or ``(B, K)``; any numbers.
             log_density: Called once as ``log_density(observed, count)`` with two float64 tensors of
-                one shape; returns the log-density of the noise there. Need not be normalised.
+                the same shape; returns the log-density of the noise there. It need not be
+                normalised.
             sizes: The bag sizes ``(B,)``, for the possible counts ``0 … n``.
 
         >>> gaussian = lambda observed, count: -0.5 * ((observed - count) / 2.0) ** 2

@@ -1,7 +1,7 @@
 """How published counts differ from the true ones: the log-density of a report given the count.
 
-A density is called as ``density(observed, count)`` with two float64 tensors of one shape, and need
-not be normalised over the observations.
+A density is called as ``density(observed, count)`` with two float64 tensors of the same shape, and
+need not be normalised over the observations.
 """
 
 import math
@@ -50,7 +50,7 @@ def binomial(probability: float) -> Density:
 
 
 def scale_of(epsilon: float | None, scale: float | None, sensitivity: float) -> float:
-    """The scale of Laplace or geometric noise, given as it is or by epsilon (privacy)."""
+    """The scale of Laplace or geometric noise, given directly or by epsilon (privacy)."""
     _only_one(epsilon, scale)
     if scale is not None:
         return number("scale", scale, above=0)
@@ -60,14 +60,14 @@ def scale_of(epsilon: float | None, scale: float | None, sensitivity: float) -> 
 def deviation_of(
     epsilon: float | None, delta: float | None, scale: float | None, sensitivity: float
 ) -> float:
-    r"""The standard deviation of Gaussian noise, given as it is or by :math:`(ε, δ)`-privacy.
+    r"""The standard deviation of Gaussian noise, given directly or by :math:`(ε, δ)`-privacy.
 
     The classical mechanism, :math:`σ = Δ \sqrt{2 \ln(1.25 / δ)} / ε`, for ε up to 1.
     """
     _only_one(epsilon, scale)
     if scale is not None:
         if delta is not None:
-            raise LLPError("delta is for epsilon; leave it out if you give scale")
+            raise LLPError("delta goes with epsilon; leave it out if you give scale")
         return number("scale", scale, above=0)
     if delta is None:
         raise LLPError("epsilon is given without delta; Gaussian noise needs both, or scale")

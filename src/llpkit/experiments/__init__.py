@@ -1,9 +1,9 @@
-"""The paper's experiments: many runs by one protocol, their records, and the results.
+"""The paper's experiments: many runs under one protocol, their records, and the results.
 
 A results folder has one :class:`Protocol`. :func:`reproduce` performs the runs that have no record
 yet, so that it can be stopped and continued; :class:`Results` reads a folder. From ``reproduce`` in
 ``execute.py``, follow ``plan.py`` (which runs; for a grid it asks ``search.py``), ``backends.py``
-(where each is performed) and ``run.py`` (training, measures, the record).
+(where each is performed) and ``run.py`` (training, metrics, the record).
 
 >>> load("digits").experiments
 ['convergence', 'bag-size', 'epoch-time']

@@ -11,7 +11,7 @@ from llpkit.experiments.run import WorkerSettings, train
 
 TOLERANCE = 0.03
 TOLERANCES = {"llp-gan": 0.075}
-"""Largest difference of two final accuracies on a GPU, and exceptions for methods that vary more.
+"""Largest allowed difference of two final accuracies on a GPU, larger for some methods.
 
 A GPU adds sums in no fixed order, and many epochs amplify a difference in the last digit. Between
 two runs on an H200 the root mean square difference was below one point, and 2.5 points for
@@ -28,8 +28,8 @@ class Check:
         first: The record.
         second: The record of the second run.
         largest: The largest difference in the history, times excluded; infinite if a value is
-            missing, or not finite, in one of the two only.
-        where: Its measure and epoch; empty if there is no difference.
+            missing, or not finite, in only one of the two.
+        where: Its metric and epoch; empty if there is no difference.
     """
 
     first: Record
@@ -94,7 +94,7 @@ def check(record: Record, settings: WorkerSettings) -> Check:
 def _difference(
     first: Mapping[str, Sequence[Any]], second: Mapping[str, Sequence[Any]]
 ) -> tuple[float, str]:
-    """The largest difference of two histories, and where it is."""
+    """The largest difference between two histories, and where it is."""
     largest, where = 0.0, ""
     for name, column in first.items():
         other = second.get(name, ())

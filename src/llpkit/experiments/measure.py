@@ -1,4 +1,4 @@
-"""Measures of a run on its test fold, which are never used for selection."""
+"""Metrics of a run on its test fold, which are never used for selection."""
 
 import math
 from typing import Any
@@ -37,7 +37,7 @@ class TestFoldMeasures(Callback):
         self.logits: Tensor | None = None
 
     def on_epoch(self, session: Any, row: dict[str, Any]) -> None:
-        """Add the measures to the row of the epoch."""
+        """Add the metrics to the row of the epoch."""
         if not self.every_epoch and row["epoch"] < session.epochs:
             return
         z = self._look(session)
@@ -101,13 +101,13 @@ class TestFoldMeasures(Callback):
 
 
 def at_epoch(row: dict[str, Any]) -> dict[str, Any]:
-    """The measures of an epoch under the names of a record."""
+    """The metrics of an epoch under the names of a record."""
     names = [name for name in row if name.startswith(("test_", "held_out_"))]
     return {name.removeprefix("test_"): _plain(name, row[name]) for name in ("epoch", *names)}
 
 
 def columns(history: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """The history, one list per measure."""
+    """The history, one list per metric."""
     names = dict.fromkeys(name for row in history for name in row)
     return {name: [_plain(name, row.get(name)) for row in history] for name in names}
 

@@ -68,7 +68,7 @@ def check_plan(
     methods: Sequence[str] = (),
     folds: Sequence[int] | None = None,
 ) -> None:
-    """Refuse a protocol that contradicts itself, and what it does not have."""
+    """Refuse a protocol that contradicts itself, and experiments, folds or methods it lacks."""
     protocol.check()
     for experiment in experiments:
         if experiment not in protocol.experiments:

@@ -127,7 +127,7 @@ class Protocol(Settings):
     concentration: float | None = _key(
         None,
         partial(number, above=0),
-        "With official: how much bags differ in their classes, see random_bags.",
+        "With official: how much bags differ in their classes; see random_bags.",
     )
     flat: bool = _key(False, flag, "Whether the network gets images as rows of numbers.")
     recipe: Mapping[str, Any] = _key({}, keys.recipe, "Settings that all methods share.")

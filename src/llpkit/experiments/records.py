@@ -92,9 +92,9 @@ class Record(ExperimentRun):
         error: Why the run failed; empty if it succeeded, and then the fields below are set.
         diverged: Whether it failed because the loss became infinite or NaN.
         data: The bags and instances of its fold.
-        final: Measures after the last epoch, including ``accuracy`` except in a grid.
+        final: Metrics after the last epoch, including ``accuracy`` except in a grid.
         selected: The same after the epoch selected by held-out bags, if there were any.
-        history: Measures after every epoch, one list per measure.
+        history: Metrics after every epoch, one list per metric.
         seconds: Time of the whole run.
         calibration: ``mean_predicted``, ``fraction_positive`` and ``number`` of 20 bins.
         examples: Predictions of a few test bags: ``bag``, ``count``, ``size``, ``rows``,
@@ -213,7 +213,7 @@ def _unflat(row: dict[str, Any]) -> dict[str, Any]:
         part, dot, key = name.partition(".")
         if not dot:
             (values if name in _KEYS else values["recipe"])[name] = own
-        # Measures differ between methods; null means that this record lacks one.
+        # Metrics differ between methods; null means that this record lacks one.
         elif value is not None:
             values[part][key] = own
     return values | {name: values[name] or None for name in ("data", "selected")}

@@ -1,4 +1,4 @@
-"""Performing one run: its data, training, measures and record. Works in any process."""
+"""Performing one run: its data, training, metrics and record. Works in any process."""
 
 import contextlib
 import functools

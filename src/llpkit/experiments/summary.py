@@ -1,6 +1,6 @@
 """Means, deviations and intervals over folds: from records to numbers, with no side effects.
 
-Accuracy is that of the last epoch, in per cent. Each method is averaged over its own folds; two
+Accuracy is that of the last epoch, in percent. Each method is averaged over its own folds; two
 methods are compared over the folds that both have. Different bag sizes have different bags, and
 fold k tests different instances: nothing is paired across sizes.
 """
@@ -35,7 +35,7 @@ def accuracies(runs: Runs) -> dict[str, Spread]:
 
 
 def final_mean(records: Sequence[Record], key: str) -> float | None:
-    """The mean over folds of another measure of the last epoch, where known."""
+    """The mean over folds of another metric of the last epoch, where known."""
     known = [value for r in records if (value := r.final.get(key)) is not None]
     return fmean(known) if known else None
 

@@ -28,7 +28,7 @@ def limit(name: str) -> int:
     if not given:
         return LIMITS[name]
     if not given.isdecimal() or len(given) > 18 or int(given) < 1:
-        raise LLPError(f"{name} = {given!r}; give a whole number from 1, with up to 18 digits")
+        raise LLPError(f"{name} = {given!r}; give a whole number above 0, of up to 18 digits")
     return int(given)
 
 

@@ -49,7 +49,7 @@ def _plain_loader(where: object) -> Any:
             if isinstance(event, yaml.AliasEvent):  # a few lines of them can expand to billions
                 refuse(
                     event,
-                    f"refers to *{event.anchor}; references are not read in a configuration, "
+                    f"refers to *{event.anchor}; references are not read in a configuration; "
                     "write the value itself",
                 )
             self.depth += 1

@@ -1,5 +1,5 @@
 """Training with other frameworks, and logging to experiment trackers.
 
 Each module needs an optional package, such as ``pip install 'llpkit[lightning]'``, and the rest of
-llpkit imports it on demand only.
+llpkit imports it only on demand.
 """

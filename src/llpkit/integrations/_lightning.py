@@ -1,8 +1,9 @@
 """A LightningModule that trains a network from counts, for either import name of Lightning.
 
-The Trainer provides the loop, the device, the precision and the checkpoints. All else comes from
-:func:`llpkit.fit`: the method, the plan of every epoch, augmentation, preprocessing and measures.
-Without mixed precision, the weights on a CPU equal those of :func:`llpkit.fit` bit for bit.
+The Trainer provides the loop, the device, the precision and the checkpoints. Everything else comes
+from :func:`llpkit.fit`: the method, the plan of every epoch, augmentation, preprocessing and
+metrics. Without mixed precision, the weights on a CPU equal those of :func:`llpkit.fit` bit for
+bit.
 """
 
 import copy
@@ -64,7 +65,7 @@ class LLPHooks:
     """A LightningModule that trains a per-instance classifier from the counts of bags.
 
     It makes its own training batches: call ``trainer.fit(module)`` without a data loader. The
-    measures of every epoch are logged under the names in :func:`llpkit.fit`'s history, so that
+    metrics of every epoch are logged under the names in :func:`llpkit.fit`'s history, so that
     callbacks can monitor ``log_likelihood`` or ``held_out_log_likelihood``. Checkpoints contain the
     targets of EM and the teacher; ``trainer.fit(module, ckpt_path=...)`` continues from them.
 

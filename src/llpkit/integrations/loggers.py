@@ -1,6 +1,6 @@
 """Callbacks that log a run to TensorBoard, MLflow or Weights & Biases.
 
-Each logs the settings, one row of metrics per epoch, and the final measures. A run that resumes in
+Each logs the settings, one row of metrics per epoch, and the final metrics. A run that resumes in
 the same ``run_dir`` continues its log: the file ``loggers.json`` there contains the identifier and
 the last epoch of every logger. With several processes, only the first one logs.
 """
@@ -26,7 +26,7 @@ from llpkit.training.fingerprint import name_of
 
 STATE = "loggers.json"
 FINAL = "final"
-"""Prefix of the names of final measures."""
+"""Prefix of the names of final metrics."""
 
 
 class Logger(Callback):
@@ -37,7 +37,7 @@ class Logger(Callback):
     """
 
     name: ClassVar[str]
-    """Of the logger, and of the package that it needs."""
+    """The name of the logger and of the package that it needs."""
 
     settings: Mapping[str, Any] = {}
     """Logged in addition to the settings of the training run."""
@@ -57,7 +57,7 @@ class Logger(Callback):
         self._rows([row])
 
     def on_end(self, session: Any) -> None:
-        """Log the measures of the selected model, if the run is finished."""
+        """Log the metrics of the selected model, if the run is finished."""
         finished = session.stop or len(session.history) >= session.epochs
         if finished and session.history:
             epoch = len(session.history) if session.best is None else session.best["epoch"]
@@ -75,7 +75,7 @@ class Logger(Callback):
 
         Args:
             history: Rows with an ``epoch`` each; rows that were already logged are skipped.
-            measures: Final measures, perhaps nested.
+            measures: Final metrics, perhaps nested.
             settings: Settings of the run.
             folder: The ``run_dir``, if there is one.
         """

@@ -50,7 +50,7 @@ def by_order(keys: Sequence[float] | NDArray[np.floating], size: int) -> list[li
 def by_likeness(features: NDArray[np.floating], size: int) -> list[list[int]]:
     """Items with similar features share a bag: the items are halved recursively.
 
-    A count of equal items is worth as many labels as there are items; a count of very different
+    A count of identical items is worth as many labels as there are items; a count of very different
     items is worth one or two (:func:`llpkit.statistics.bag_information`).
 
     >>> by_likeness(np.array([[1.0, 0.0], [9.0, 0.0], [2.0, 0.0], [8.0, 0.0]]), size=2)

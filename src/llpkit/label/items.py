@@ -175,7 +175,7 @@ class ArrayItems(Items):
 class RowItems(Items):
     """The rows of a table, shown as names and values.
 
-    Rows are identified by their number, so new ones may be added at the end only.
+    Rows are identified by their number, so new ones may only be added at the end.
 
     Args:
         path: The table.

@@ -48,7 +48,7 @@ class Beliefs:
     gain: Gain
     """How much better than a constant rate the models explain held-out counts and labels."""
     draws: Array
-    """Logits ``(S, N)`` of models that the counts leave possible, see :func:`draws_of`; for items
+    """Logits ``(S, N)`` of models that the counts leave possible (see :func:`draws_of`); for items
     in a counted bag, of models not fitted to it."""
     test: Array | None = None
     """Logits of test items by a model of all bags, in demonstrations."""

@@ -242,7 +242,7 @@ class Project:
         least, most = self._room(bag, self.store.labels() | {item: value})
         if known.low <= most and known.high >= least:
             return
-        # The counts of others are not shown, see describe().
+        # The counts of others are not shown; see describe().
         own = next((a for a in answers if a.person == person), None)
         count = "" if own is None else f", {_span(own.low, own.high)} of {len(bags[bag])},"
         raise Contradiction(

@@ -67,12 +67,11 @@ def log_prob(
         counts: Positives of every bag ``(B,)``, or ``(B, K)``; or an :class:`Evidence`.
             For counts given as floats see :meth:`Evidence.exact`.
         offsets: ``(B + 1,)``; bag ``b`` has the instances ``offsets[b]:offsets[b + 1]``.
-        approximation: ``None`` is exact. For K classes in large bags: ``"saddlepoint"`` is close
-            to exact and cheap for bags of any size; ``"sinkhorn"`` is an upper bound;
-            ``"auto"`` is exact where that is cheap, else ``"saddlepoint"`` (see
-            :func:`choose_approximation`). Their gradient follows the identity above, posterior
-            minus prior; for ``"saddlepoint"`` it is close to the derivative of the returned value,
-            not equal to it.
+        approximation: ``None`` is exact. For K classes in large bags: ``"saddlepoint"`` is nearly
+            exact and cheap for bags of any size; ``"sinkhorn"`` is an upper bound; ``"auto"`` is
+            exact where that is cheap, else ``"saddlepoint"`` (see :func:`choose_approximation`).
+            Their gradient follows the identity above, posterior minus prior; for ``"saddlepoint"``
+            it is close to the derivative of the returned value, not equal to it.
         backend: ``"auto"`` uses a compiled backend if there is one: ``"numba"`` for CPU tensors,
             ``"triton"`` for exact counts of binary labels on a CUDA device; else ``"torch"``. Or
             name one.

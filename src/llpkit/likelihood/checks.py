@@ -170,7 +170,7 @@ def impossible_bag(b: int, positive: int = 0, negative: int = 0) -> LLPError:
 def absurd_bag(b: int, log_p: float) -> LLPError:
     """The error for a bag whose label combinations float64 cannot distinguish."""
     return LLPError(
-        f"bag {b} has a log-likelihood of {log_p:.3g}: its counts need classes that the logits all "
-        "but rule out, and float64 cannot distinguish its label combinations; correct the counts, "
-        "scale the logits down, or lower the learning rate"
+        f"bag {b} has a log-likelihood of {log_p:.3g}: its counts need classes that the logits "
+        "almost rule out, and float64 cannot distinguish its label combinations; correct the "
+        "counts, scale the logits down, or lower the learning rate"
     )

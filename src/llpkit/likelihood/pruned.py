@@ -2,15 +2,15 @@ r"""The recursion of :mod:`.classes` over likely partial counts only, for confid
 
 Where most labels are nearly certain, few of the :math:`\prod_k (y_k + 1)` partial counts matter. In
 the tilted measure with probabilities :math:`q_i` (see :mod:`.approximations`), the instances that
-are still to come have about normal counts with mean :math:`\mu_k = \sum_i q_{ik}` and variance
-:math:`v_k = \sum_i q_{ik} (1 - q_{ik})`, so a partial count that leaves :math:`r_k` of each class
-and has the probability :math:`\alpha` contributes about
+are still to come have approximately normal counts with mean :math:`\mu_k = \sum_i q_{ik}` and
+variance :math:`v_k = \sum_i q_{ik} (1 - q_{ik})`, so a partial count that leaves :math:`r_k` of
+each class and has the probability :math:`\alpha` contributes about
 
 .. math:: \alpha \exp\Bigl(-\sum_k \frac{(r_k - \mu_k)^2}{2 (v_k + 1/12)}\Bigr)
 
 to :math:`P(y)`, where 1/12 is the variance of rounding to whole counts. A move whose contribution
 is below ``EPSILON`` of all contributions at the position before is left out. Everything else is
-summed exactly, so that the result is a lower bound of :math:`P(y)`; the normal density only decides
+summed exactly, so that the result is a lower bound on :math:`P(y)`; the normal density only decides
 what is left out. Sure instances come first, since they do not branch.
 
 Partial counts are identified by a random linear hash.

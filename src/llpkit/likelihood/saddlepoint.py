@@ -1,4 +1,4 @@
-r"""The saddlepoint approximation for K classes: close to exact at a cost linear in the instances.
+r"""The saddlepoint approximation for K classes: nearly exact, at a cost linear in the instances.
 
 In the tilted measure (see :mod:`.approximations`) with probabilities :math:`q_i`, the counts have
 mean :math:`y` and covariance :math:`\Sigma = \sum_i \operatorname{diag}(q_i) - q_i q_i^\top`, and
@@ -34,8 +34,8 @@ with edge weights :math:`\sum_i q_{ik} q_{il}`; if its resistance between the cl
 ``l`` is :math:`D_k + D_l`, then :math:`w_k = D_k \Sigma_{kk}`. Where it is not, ``D`` is the least
 squares fit. For equal instances :math:`w_k = 1 - y_k / n`.
 
-Both formulas are exact for two classes. What is left of the error sits in confident bags of more
-classes, which :mod:`.pruned` improves.
+Both formulas are exact for two classes. The remaining error is in confident bags of more classes,
+which :mod:`.pruned` improves.
 """
 
 import math

@@ -16,9 +16,9 @@ class AMLE(BagMethod):
     """Maximise the normal density of the counts.
 
     Args:
-        floor: Added to the variance of every count. The default is 1/12, the variance of
-            dequantising a whole number; ``amle-paper`` has the variance of the paper. Zero, the
-            bare formula, divides by zero where all predictions of a bag are certain.
+        floor: Added to the variance of every count. The default is 1/12, the variance of rounding
+            to a whole number; ``amle-paper`` has the variance of the paper. Zero, the bare formula,
+            divides by zero where all predictions of a bag are certain.
     """
 
     key = "amle"

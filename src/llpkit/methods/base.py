@@ -1,4 +1,4 @@
-"""The protocol of methods: what they get, their loss, and what they do after an epoch."""
+"""The protocol of methods: what they receive, their loss, and what they do after an epoch."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping

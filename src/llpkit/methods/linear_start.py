@@ -65,7 +65,7 @@ def linear_logits(features: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
         counts: Counts or their expectations, ``(B,)`` or ``(B, K)``.
         offsets: ``(B + 1,)``.
     """
-    # If training has diverged, the loop is about to raise; features of zero get that far.
+    # If training has diverged, the loop is about to raise; zeros keep this from failing first.
     x = _components(features.float().nan_to_num(0, 0, 0))  # (N, D)
     sizes = offsets.diff()
     y = class_counts(counts.to(x.dtype), sizes)

@@ -1,9 +1,9 @@
 r"""MixBag: more bags from the same instances, by mixing parts of two bags.
 
-Half of the bags of a step are replaced by :math:`m` random instances of their own and
-:math:`n - m` of another bag. The proportion of the mixture is only expected to be
-:math:`\tilde y = (m\, y / n + m'\, y' / n') / (m + m')`, so classes whose mean prediction
-:math:`\bar p` is within a confidence interval of it cost nothing:
+Half of the bags of a step are replaced by :math:`m` random instances of their own and :math:`n - m`
+of another bag. Only in expectation is the proportion of the mixture :math:`\tilde y = (m\, y / n +
+m'\, y' / n') / (m + m')`, so classes whose mean prediction :math:`\bar p` is within a confidence
+interval of it cost nothing:
 
 .. math::
 
@@ -116,7 +116,7 @@ def interval(
 
 
 def interval_loss(mean: Tensor, target: Tensor, reach: Tensor) -> Tensor:
-    """Cross-entropy that takes classes within their interval for right, ``(B,)``."""
+    """Cross-entropy that treats classes within their interval as right, ``(B,)``."""
     inside = (mean - target).abs() <= reach
     # Where the target is zero the logarithm is not needed, and it may be infinite.
     seen = torch.where(inside | (target <= 0), target.clamp(min=0), mean)

@@ -26,7 +26,7 @@ class MLE(Method):
     r"""EM with soft targets, renewed after every epoch from the logits collected during it.
 
     Collecting the logits while training costs nothing. The paper runs a separate forward pass
-    instead, see :class:`MLEPass`.
+    instead; see :class:`MLEPass`.
 
     Args:
         step: Step size :math:`s` of the targets from the prediction :math:`p_i` towards the

@@ -10,8 +10,9 @@ from llpkit.methods.base import BagMethod, at_least_single
 class OneVsRest(BagMethod):
     r"""Maximise :math:`\sum_k \log P(y_k)`, each count under its own Poisson-binomial.
 
-    A composite likelihood: it ignores that the counts of a bag sum to its size, so it needs only
-    the fast binary recursion, for any number of classes. With two classes it is ``direct``.
+    A composite likelihood: it ignores the constraint that the counts of a bag sum to its size, so
+    it needs only the fast binary recursion, for any number of classes. With two classes it is
+    ``direct``.
 
     The count loss of Shukla, Zeng, Ahmed & Van den Broeck, *A unified approach to count-based
     weakly supervised learning*, NeurIPS 2023, for each class.

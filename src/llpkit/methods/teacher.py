@@ -15,7 +15,7 @@ Dividing by the temperature *before* the counts are taken into account sharpens 
 single instances, while those of a bag still sum to its counts. With :math:`\lambda = 0` it is EM.
 
 In large bags the posterior given flat logits is nearly uninformative, so the first bank comes from
-a linear model of the network's features, see :mod:`llpkit.methods.linear_start`.
+a linear model of the network's features; see :mod:`llpkit.methods.linear_start`.
 """
 
 import copy

@@ -80,7 +80,9 @@ def initialise(network: nn.Module, slope: float = 0.0) -> None:
 def widths_of(hidden: Any) -> list[int]:
     """The widths of hidden layers, checked."""
     if not isinstance(hidden, Sequence) or isinstance(hidden, str):
-        raise LLPError(f"hidden = {hidden!r}; give the widths of the hidden layers, as (64, 64)")
+        raise LLPError(
+            f"hidden = {hidden!r}; give the widths of the hidden layers, such as (64, 64)"
+        )
     return [whole(f"hidden[{i}]", width) for i, width in enumerate(hidden)]
 
 

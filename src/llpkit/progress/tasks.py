@@ -46,7 +46,7 @@ class TaskProgress:
         return self.kinds[self.done] if self.done < len(self.kinds) else ""
 
     def begin(self, done: int = 0) -> None:
-        """Start the first step only now, with this many done before: preparations are no step."""
+        """Start the first step only now, with this many done before: preparations do not count."""
         self.done, self._step_started = done, time.monotonic()
 
     def step(self, figures: str = "", left: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Curves of runs: measures by epoch and by bag size."""
+"""Curves of runs: metrics by epoch and by bag size."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,11 +12,11 @@ from llpkit.report.spread import Spread
 from llpkit.report.style import CONSTANT, TRAINING, Style
 
 History = Sequence[Mapping[str, Any]]
-"""One mapping per epoch of a run: ``epoch`` and any measures, which may be missing or ``None``."""
+"""One mapping per epoch of a run: ``epoch`` and any metrics, which may be missing or ``None``."""
 
 
 def points(history: History, key: str) -> dict[int, float]:
-    """Finite values of a measure by epoch.
+    """Finite values of a metric by epoch.
 
     >>> points([{"epoch": 1, "loss": 0.7}, {"epoch": 2, "loss": None}], "loss")
     {1: 0.7}
@@ -86,7 +86,7 @@ def epoch_curves(
     *,
     percent: bool = False,
 ) -> Figure | None:
-    """One measure by epoch: mean and deviation over each method's runs."""
+    """One metric by epoch: mean and deviation over each method's runs."""
     lines = [mean_line(method, look[method], its, key) for method, its in runs.items()]
     return draw_lines(name, title, lines, EPOCHS, percent=percent)
 
@@ -106,7 +106,7 @@ def size_curves(
 
 
 def mean_line(label: str, style: Style, runs: Sequence[History], key: str) -> Line | None:
-    """Mean and standard deviation of a measure over runs, at the epochs that all of them have."""
+    """Mean and standard deviation of a metric over runs, at the epochs that all of them have."""
     values = [points(history, key) for history in runs]
     epochs = sorted(set.intersection(*map(set, values))) if values else []
     if not epochs:

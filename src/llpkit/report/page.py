@@ -38,7 +38,7 @@ class Page:
         title: The heading.
         lead: Paragraphs below it.
         blocks: Sections and other blocks.
-        look: The style of every method on the page, see :func:`llpkit.report.styles`.
+        look: The style of every method on the page; see :func:`llpkit.report.styles`.
     """
 
     title: str

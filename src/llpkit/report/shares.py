@@ -20,7 +20,7 @@ from llpkit.report.style import GRID, INK, MUTED, RC, styles
 
 _ROW, _GAP, _BOTTOM, _LEGEND = 20.0, 10.0, 24.0, 20.0
 _MOST = 60
-"""Rows drawn; a column with more values is not read from a picture."""
+"""Maximum number of rows drawn; a figure with more would be hard to read."""
 
 
 def share_intervals(shares: Any) -> Figure:

@@ -33,7 +33,7 @@ class Wall:
     """Bags, and the predictions of some methods for them.
 
     Args:
-        bags: The bags, see :func:`llpkit.report.wall_bags`.
+        bags: The bags; see :func:`llpkit.report.wall_bags`.
         class_names: Names of the labels ``0 … K - 1``; negative, then positive, for two.
         probability: For each method one array per bag: ``(n,)``, or ``(n, K)``.
         posterior: The same given the bag's count, for any of these methods.

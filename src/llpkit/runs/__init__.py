@@ -1,4 +1,4 @@
-"""The work behind the commands: run directories, predictions, measures. Nothing here prints."""
+"""The work behind the commands: run directories, predictions, metrics. Nothing here prints."""
 
 from llpkit.runs.data import checksum, load_data, take
 from llpkit.runs.evaluation import evaluate

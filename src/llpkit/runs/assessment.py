@@ -36,7 +36,7 @@ def assess(
     measured: Mapping[str, Measured],
     seed: int,
 ) -> Assessment:
-    """Assess a model by its measures and the spread of the counts; adds it to its details."""
+    """Assess a model by its metrics and the spread of the counts; kept in the model's details."""
     part = next(part for part in ("test", "held-out", "training") if part in parts)
     bags = parts[part]
     if bool(bags.informative.any()):  # where nothing is known, any model fits

@@ -34,7 +34,7 @@ class DataCheck:
         return [
             f"the counts carry only {explained:.0%} of the information of exact counts: {bags:,} "
             f"bags are worth about as much as {explained * bags:,.0f} with exact counts; "
-            "give narrower ranges, or exact counts of some bags"
+            "give narrower ranges, or exact counts for some bags"
         ]
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Measures of a finished run, on its own or on other data."""
+"""Metrics of a finished run, on its own or on other data."""
 
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from llpkit.tables.counts import contradictions
 
 
 class Evaluated(NamedTuple):
-    """The measures of every part of the data, with notes about them."""
+    """The metrics of every part of the data, with notes about them."""
 
     parts: dict[str, Values]
     notes: tuple[str, ...]
@@ -38,7 +38,7 @@ class _EvaluationData(NamedTuple):
 
 
 def evaluate(run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = False) -> Evaluated:
-    """Measures of a run on other data, or on each part of its own data."""
+    """Metrics of a run on other data, or on each part of its own data."""
     inputs, bags, truth, notes = _evaluation_data(run, data)
     parts: dict[str, Bags | None] = {"all": bags}
     if by_part and bags is not None:

@@ -158,7 +158,7 @@ def group_values(table: Table, by: str) -> Any:
     if number > MOST_GROUPS:
         raise LLPError(
             f"column {by!r} has {number:,} different values; give a column of up to {MOST_GROUPS} "
-            "groups, such as ages in classes"
+            "groups, such as age ranges"
         )
     return values.astype(str)
 

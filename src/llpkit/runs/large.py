@@ -1,7 +1,7 @@
 """Runs on tables that do not fit into memory: an estimator, fitted by Dask.
 
 A sample of whole bags stands for the table where a run needs rows in memory: the encoder is fitted
-to it, and measures and pages show it.
+to it, and metrics and reports are based on it.
 """
 
 import tempfile

@@ -1,4 +1,4 @@
-"""Measures of a model: always of bags, and of instances if their labels are known."""
+"""Metrics of a model: always of bags, and of instances if their labels are known."""
 
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from llpkit.training import Fitted
 
 
 class Measured(NamedTuple):
-    """Measures by kind and name, and the gain over a constant rate if any bag has a likelihood."""
+    """Metrics by kind and name, and the gain over a constant rate if any bag has a likelihood."""
 
     values: Values
     gain: evaluation.Gain | None
@@ -29,9 +29,9 @@ def measure(
     truth: Tensor | None,
     threshold: float = 0.5,
 ) -> Measured:
-    """Measures of bags, and of their instances (all instances without bags) if labels are known.
+    """Metrics of bags, and of their instances (all instances without bags) if labels are known.
 
-    ``without_counts`` is the number of bags with unknown counts, which no measure includes, and
+    ``without_counts`` is the number of bags with unknown counts, which no metric includes, and
     ``approximated`` the number of bags with an intractable exact likelihood, if there are any.
     ``baseline_log_likelihood`` is the log-likelihood if every instance had the same probability:
     the constant rate of the model's training bags or, if it has none, of these bags.

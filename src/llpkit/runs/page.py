@@ -88,7 +88,7 @@ class TrainedRun:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The measures of the bags that assess the model, by name."""
+        """The metrics of the bags that assess the model, by name."""
         values = self.measured[self.assessed.part].values
         return {**values["bags"], **values.get("instances", {})}
 
@@ -148,7 +148,7 @@ def _facts(run: TrainedRun) -> Block:
 
 
 def _result(run: TrainedRun) -> Section:
-    """The verdict, and the table of measures."""
+    """The verdict, and the table of metrics."""
     part, name = run.assessed.part, run.name
     values = run.values
     seconds = [row["seconds"] for row in run.model.history if "seconds" in row]
@@ -166,7 +166,7 @@ def _result(run: TrainedRun) -> Section:
         ),
         "baseline_log_likelihood": Column(
             "Constant rate",
-            f"log-likelihood of the same {part} bags if every instance had one probability",
+            f"log-likelihood of the same {part} bags if every instance had the same probability",
             ".2f",
         ),
         "proportion_error": Column(

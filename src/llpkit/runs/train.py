@@ -54,7 +54,7 @@ ENVIRONMENT, METRICS = "environment.json", "metrics.csv"
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished run: its model, measures and notes."""
+    """A finished run: its model, metrics and notes."""
 
     model: Fitted
     measures: dict[str, Values]
@@ -307,7 +307,7 @@ def _write(setup: _Setup, model: Fitted) -> FinishedRun:
 
 
 def _model_notes(model: Fitted, parts: Mapping[str, Bags]) -> list[str]:
-    """The warnings of the fit, and approximations in training and in the measures."""
+    """The warnings of the fit, and approximations in training and in the metrics."""
     approximation = model.details.get("settings", {}).get("chosen_approximation")
     notes = list(model.details.get("warnings", ()))
     if approximation is not None:
@@ -340,7 +340,7 @@ def _write_model(work: Path, config: Config, model: Fitted, record: Values) -> N
     write_text(work / ENVIRONMENT, json.dumps(record, indent=1))
     if not model.history:
         return
-    # Epochs may differ in their measures, so the columns are the union of all rows.
+    # Epochs may differ in their metrics, so the columns are the union of all rows.
     names = dict.fromkeys(["epoch", *(name for row in model.history for name in row)])
     table = io.StringIO(newline="")
     writer = csv.DictWriter(table, list(names))

@@ -1,9 +1,9 @@
 """How sure is the answer: standard errors, shares of groups with intervals, random effects.
 
 The functions take a fitted estimator and the arguments of its ``fit``. :func:`summary` has standard
-errors and predictions with intervals; :func:`shares` answers how the members of a group are
-labelled; :func:`bounds` and :func:`goodman` answer that without a model. :func:`overdispersion`
-tests whether bags differ more than the model allows, and :func:`bootstrap` refits any estimator.
+errors and predictions with intervals; :func:`shares` estimates how the members of a group are
+labelled; :func:`bounds` and :func:`goodman` do so without a model. :func:`overdispersion` tests
+whether bags differ more than the model allows, and :func:`bootstrap` refits any estimator.
 """
 
 from llpkit.statistics.assumptions import Model, assume

@@ -54,7 +54,7 @@ def _log_weights(evidence: Evidence, sizes: Tensor) -> tuple[Tensor, Tensor, Ten
 
 
 def dispersion(bags: Bags, rho: Array) -> float:
-    """Variance of the counts over the variance by chance; for K classes, of the most alike pair."""
+    """Variance of the counts relative to chance; for K classes, of the most alike pair."""
     evidence = bags.evidence
     if bags.num_classes is None:
         n = bags.sizes.double()

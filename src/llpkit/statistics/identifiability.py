@@ -58,7 +58,7 @@ class Identifiability:
     explained: float
     """The share of the variance of the counts that the evidence explains; 1 if all are exact."""
     alike: float
-    """Variance of the counts over variance by chance: 0 if all bags have the same proportion."""
+    """Variance of the counts relative to chance: 0 if all bags have the same proportion."""
     bag_columns: tuple[str, ...]
     """Columns that are the same in all rows of every bag."""
 
@@ -163,7 +163,7 @@ def _of_counts(bags: Bags, rho: Array) -> list[Problem]:
                 "counts",
                 "the counts carry almost no information: they are unknown, or their noise is far "
                 "larger than the bags",
-                "give more precise counts, or labels of some rows",
+                "give more precise counts, or labels for some rows",
             )
         ]
     rate = constant_rate(bags)
@@ -192,7 +192,7 @@ def _of_proportions(x: Array | None, bags: Bags, alike: float, seed: int) -> lis
             "same proportions",
             "all bags have about the same proportion of each class, so the counts cannot separate "
             "the classes: the opposite labels explain them just as well, and the seed decides",
-            "add bags with different proportions, or labels of a few rows (Bags.with_labels, "
+            "add bags with different proportions, or labels for a few rows (Bags.with_labels, "
             "--known-label)",
         )
     ]
@@ -241,6 +241,6 @@ def _of_direction(columns: tuple[str, ...]) -> Problem:
         "direction",
         f"{what} {listed} is the same in all bags, so the counts cannot show whether it makes an "
         "instance more or less likely to be positive",
-        "add bags that differ in it, or labels of a few rows (Bags.with_labels, --known-label)",
+        "add bags that differ in it, or labels for a few rows (Bags.with_labels, --known-label)",
         columns[:_NAMED],
     )

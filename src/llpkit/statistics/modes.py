@@ -19,7 +19,7 @@ _ROWS = 4_000
 _STATES = 2**18
 """Maximum number of states of the exact recursions of the sample, for many classes."""
 _WIDTH = 20
-"""Most features, by principal components."""
+"""Maximum number of features; more are reduced to principal components."""
 _STARTS = 2
 """Random starts, of which the best is kept."""
 _DIFFERENT = 0.1

@@ -29,7 +29,7 @@ class Overdispersion(NamedTuple):
 def overdispersion(
     model: Any, X: Any, y: Any, groups: Any = None, *, multiplicity: Any = None
 ) -> Overdispersion:
-    r"""Test a fitted model without a random effect for one.
+    r"""Test whether a fitted model without a random effect needs one.
 
     The score test of :math:`\tau^2 = 0` in :class:`~llpkit.estimators.LLPMixedLogisticRegression`.
     It needs no other fit: the derivative of a bag's log-likelihood in :math:`\tau^2` is

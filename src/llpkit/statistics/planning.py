@@ -51,7 +51,7 @@ class Information:
         """The covariance of the estimated weights after counting this many bags, ``(P, P)``.
 
         It is infinite for weights that such bags do not determine. With collinear columns, such as
-        one per category, the weights with the least squares are meant.
+        one per category, the minimum-norm weights are meant.
         """
         number("bags", bags, above=0)
         covariance: Array = self._known @ self._known.T / bags

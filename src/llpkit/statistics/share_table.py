@@ -29,9 +29,9 @@ class Shares:
     high: Array
     """``(G, K)``."""
     model_sd: Array
-    """Standard deviation because the parameters are estimated, ``(G, K)``."""
+    """Standard deviation due to estimated parameters, ``(G, K)``."""
     label_sd: Array
-    """Standard deviation because the counts leave the labels open, ``(G, K)``."""
+    """Standard deviation due to labels that the counts leave open, ``(G, K)``."""
     covariance: Array = field(repr=False)
     """Of all shares, in the order of ``share.ravel()``: ``(G K, G K)``."""
     bounds: Bounds | None

@@ -330,6 +330,6 @@ def _values(code: Array) -> tuple[Array, Array]:
         ) from error
     if len(values) > _MOST:
         raise LLPError(
-            f"by has {len(values):,} different values; give up to {_MOST}, such as ranges of ages"
+            f"by has {len(values):,} different values; give up to {_MOST}, such as age ranges"
         )
     return values, inverse

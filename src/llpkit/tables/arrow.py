@@ -1,4 +1,4 @@
-"""Arrow IPC files, which Feather files are: bounded, because a small file may unpack to much."""
+"""Arrow IPC files, such as Feather: size-limited, because a small file may unpack to a huge one."""
 
 import struct
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def read_arrow(path: Path, content: bytes) -> Any:
 
 
 def without_views(table: Any) -> Any:
-    """The table with text views, which polars writes and few functions take, as plain text."""
+    """The table with text views as plain text: polars writes views, which few functions support."""
     import pyarrow as pa
 
     for i, name in enumerate(table.column_names):
@@ -79,7 +79,7 @@ def _of_file(buffer: Any) -> Iterator[Any]:
 
 
 def _unpacked(message: Any) -> int:
-    """The bytes that a message takes in memory, which its head states, or one per row if more."""
+    """The bytes that a message takes in memory, as its header states, or one per row if more."""
     if message.type not in ("record batch", "dictionary"):
         return 0
     head, body = _Head(message.metadata.to_pybytes()), message.body
@@ -101,7 +101,7 @@ def _unpacked(message: Any) -> int:
 
 
 class _Head:
-    """The header of a message or the footer of a file: a FlatBuffer, of which little is needed."""
+    """The header of a message or the footer of a file: a FlatBuffer, which is read only in part."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

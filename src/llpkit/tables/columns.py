@@ -62,7 +62,7 @@ class NumberColumn:
         _fill(out, values, np.isnan(values), self.mean, self.scale)
 
     def notes(self, table: Table) -> list[str]:
-        """How decimal commas are read, and missing values where training had none."""
+        """Notes on how decimal commas are read, and on missing values where training had none."""
         missing = np.isnan(table.numbers(self.name, decimal_commas=self.decimal_commas))
         notes = []
         if (written := table.decimal_commas.get(self.name)) is not None:
@@ -122,7 +122,7 @@ class CategoryColumn:
         return codes, (codes < 0) & ~missing, missing
 
     def notes(self, table: Table) -> list[str]:
-        """New values, and missing ones where training had none."""
+        """Notes on new values, and on missing ones where training had none."""
         _, new, missing = self._codes(table, self.levels + self.rare)
         fate = _RARE if self.rare else _UNUSED
         notes = _note_on_new(table, self.name, new, fate, table.words(self.name))
@@ -131,7 +131,7 @@ class CategoryColumn:
 
 @dataclass(frozen=True)
 class VectorColumn:
-    """Lists of one length, such as embeddings: every entry standardised, zero if there is no list.
+    """Lists of equal length, such as embeddings: standardised entries, zero if there is no list.
 
     An extra feature marks rows without a list, if there were any in training.
     """
@@ -168,7 +168,7 @@ class VectorColumn:
         _fill(out, values, _without_list(values)[:, None], self.mean, self.scale)
 
     def notes(self, table: Table) -> list[str]:
-        """Missing lists where training had none."""
+        """Notes on missing lists where training had none."""
         missing = _without_list(table.vectors(self.name, len(self.mean)))
         return [] if self.missing else _note_on_new(table, self.name, missing, _MEAN)
 
@@ -180,7 +180,7 @@ def _fill(out: NDArray[np.float32], values: Array, missing: Array, mean: Any, sc
         scaled = ((values - np.array(mean)) / np.array(scale)).clip(-1e30, 1e30)
     width = values.shape[1]
     out[:, :width] = np.where(missing, 0.0, scaled)
-    out[:, width:] = missing  # there is no such feature if nothing was missing in training
+    out[:, width:] = missing  # no such feature exists if nothing was missing in training
 
 
 def _without_list(values: NDArray[np.float32]) -> NDArray[np.bool_]:
@@ -189,7 +189,7 @@ def _without_list(values: NDArray[np.float32]) -> NDArray[np.bool_]:
 
 
 def _note_on_new(table: Table, name: str, rows: Array, fate: str, words: Any = None) -> list[str]:
-    """A note on words, or on missing values, that training never had, at these rows (a mask)."""
+    """A note on words or missing values that did not occur in training, at these rows (a mask)."""
     if not rows.any():
         return []
     row, number = int(rows.argmax()), int(rows.sum())
@@ -197,7 +197,7 @@ def _note_on_new(table: Table, name: str, rows: Array, fate: str, words: Any = N
     found = f"= {values[0]!r}" if values else "is empty"
     listed = f": {a_few(values)}" if len(values) > 1 else ""
     more = f" ({several(number, 'such row')} in all{listed})" if number > 1 else ""
-    return [f"{table.cell(row, name)} {found}, which training never had; {fate}{more}"]
+    return [f"{table.cell(row, name)} {found}, which did not occur in training; {fate}{more}"]
 
 
 def _counts(text: Any) -> dict[str | None, int]:

@@ -37,7 +37,7 @@ class CountColumns:
         decimals: The proportions were rounded to this many decimals.
         counts_table: A second table, a file or a data frame with one row per bag, that has the bag
             column and the columns above.
-        count_noise: How the counts were published, see :class:`~llpkit.tables.noise.CountNoise`.
+        count_noise: How the counts were published; see :class:`~llpkit.tables.noise.CountNoise`.
         known_label: A column of labels, class names or numbers, that are known for some rows. With
             it, an empty count means that the bag has none, counts are optional, and a labelled row
             needs no bag.
@@ -434,7 +434,7 @@ class _Counted:
         bounds = self.bounds(low, high)
         if bounds.num_classes != known.num_classes:
             names = f"{option('count_low')} and {option('count_high')}"
-            raise LLPError(f"{names} name another number of columns than {listed(columns)}")
+            raise LLPError(f"{names} name a different number of columns than {listed(columns)}")
         own, naming = self.naming(columns), self.naming(high if low is None else low)
         both, possible = within_bounds(known, bounds)
 

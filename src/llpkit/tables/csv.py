@@ -14,8 +14,8 @@ from llpkit.errors import LLPError
 
 _BLOCK = 2**25
 _MANY = 20
-"""A quoted value with at least this many lines that look like rows has an unclosed quotation mark;
-with fewer it may be prose, which has commas too."""
+"""A quoted value with at least this many lines that look like rows must have an unclosed quotation
+mark; one with fewer may be prose, which has commas too."""
 
 
 def read_csv(path: Path, content: bytes) -> tuple[Any, str]:
@@ -36,7 +36,7 @@ def read_csv(path: Path, content: bytes) -> tuple[Any, str]:
     bare = re.sub(rb'"[^"]*"', b"", start).strip(b" \r\n") or start
     header = bare.splitlines()[0].decode("latin-1")
     delimiter = max(",;\t", key=header.count)
-    if delimiter not in header and "|" in header:  # which names of columns may have, too
+    if delimiter not in header and "|" in header:  # column names may contain it too
         delimiter = "|"
     width = header.count(delimiter) + 1
     try:

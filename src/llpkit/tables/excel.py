@@ -23,14 +23,14 @@ def read_excel(path: Path, content: bytes) -> Any:
         ) from error
     _check_size(path, content)
     try:
-        with warnings.catch_warnings():  # of styles and validations, which are not read
+        with warnings.catch_warnings():  # about styles and validations, which are not read
             warnings.simplefilter("ignore")
             book = load_workbook(io.BytesIO(content), read_only=True, data_only=True)
             sheet = book.worksheets[0]
             sheet.reset_dimensions()  # they may be wrong, or huge
             rows, cells = [], 0
             for row in sheet.iter_rows(values_only=True):
-                cells += len(row)  # a cell far to the right takes many empty ones with it
+                cells += len(row)  # a cell far to the right brings many empty ones
                 check_unpacked(path, 8 * cells)
                 rows.append(list(map(_text, row)))
             book.close()

@@ -123,4 +123,4 @@ def _column(entry: dict[str, Any]) -> Column:
         if len(means) != len(scales):
             raise LLPError(f"column {name!r} has {len(means)} means and {len(scales)} scales")
         return VectorColumn(name, means, scales, missing)
-    raise LLPError(f"column {name!r} is of the unknown kind {entry['kind']!r}")
+    raise LLPError(f"column {name!r} has the unknown kind {entry['kind']!r}")

@@ -1,4 +1,4 @@
-"""Table files by their names, and their content, bounded: a small file must not fill the memory."""
+"""Table files: format and content, size-limited so that a small file cannot fill the memory."""
 
 import base64
 import glob

@@ -10,8 +10,8 @@ from llpkit.tables.parsing import half_character
 def is_frame(value: Any) -> bool:
     """Whether a value is a data frame: columns with names.
 
-    Any object counts that has named columns and exports Arrow data, such as a polars frame or a
-    DuckDB relation.
+    Any object with named columns that exports Arrow data counts, such as a polars frame or a DuckDB
+    relation.
     """
     if _is(value, "pandas", "DataFrame") or _is(value, "datasets", "Dataset"):
         return True
@@ -103,6 +103,6 @@ def as_pandas(frame: Any) -> Any:
 
 
 def _is(value: Any, package: str, name: str) -> bool:
-    """Whether a value is of a class of a package, which is imported if there is such a value."""
+    """Whether a value is an instance of a class of a package, without importing the package."""
     kind = getattr(sys.modules.get(package), name, None)
     return isinstance(kind, type) and isinstance(value, kind)

@@ -63,7 +63,7 @@ class CountNoise:
             options.append((name, _value(f"{name} in {place}", name, value)))
         found = cls(kind, tuple(options))
         try:
-            # A report that every kind can have.
+            # A report that is valid for every kind.
             report = np.full(1, np.nan if kind == "suppressed" else 0.0)
             found.evidence(report, np.ones(1, np.int64))
         # A missing parameter is a TypeError of the call.
@@ -73,7 +73,7 @@ class CountNoise:
 
     @property
     def hidden(self) -> str | None:
-        """A pattern for cells that stand for a suppressed count besides empty ones."""
+        """A pattern for cells, besides empty ones, that stand for a suppressed count."""
         if self.kind != "suppressed":
             return None
         return rf"^(\*|<\s*{dict(self.options)['below']})$"

@@ -70,7 +70,7 @@ def choose_features(
     Args:
         table: The table.
         features: The columns by name; by default all others that can be used. Columns of numbers
-            with typing errors can: fitting the encoder raises an error that explains them.
+            with typos can: fitting the encoder raises an error that explains them.
         drop: Columns to leave out instead.
         taken: Columns that are no features, and what they hold.
         wanted: Columns to keep even if they seem unusable.

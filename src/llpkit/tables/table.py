@@ -32,7 +32,7 @@ from llpkit.tables.json_lines import read_json
 from llpkit.tables.parsing import MISSING, PLAIN_NUMBERS, Parsed, formatted, is_formatted, parse
 
 _FAILED = r"^#(DIV/0!|VALUE!|REF!|NAME\?|NUM!|NULL!|SPILL!|CALC!|BLOCKED!|CONNECT!|FIELD!)$"
-"""Errors of spreadsheets, in cells and in the CSV files that are saved of them."""
+"""Spreadsheet errors, in cells and in CSV files saved from spreadsheets."""
 _DATE = r"^\d{4}-\d\d-\d\d([ T]\d\d:.*)?$"
 
 
@@ -75,7 +75,7 @@ class Table:
     def of(cls, source: Any, name: str = "the data frame") -> "Table":
         """A table from a data frame (pandas, polars, pyarrow, Hugging Face) or from a file.
 
-        Errors call a data frame by ``name``, and a file by its path.
+        Errors call a data frame ``name``, and a file by its path.
         """
         if not is_frame(source):
             return cls.read(source)
@@ -282,7 +282,7 @@ class Table:
     def vectors(self, name: str, width: int | None = None) -> NDArray[np.float32]:
         """A column of lists of numbers as float32 ``(R, D)``, NaN in rows without a list.
 
-        All lists must have one length: ``width`` or, without it, that of the first.
+        All lists must have the same length: ``width`` or, without it, that of the first.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -293,7 +293,7 @@ class Table:
         expected = "training had" if width is not None else f"row {int(there.argmax()) + 1} has"
         if width is None:
             width = int(lengths[there.argmax()]) if there.any() else 0
-        remedy = f"give lists of one length, or leave the column out: {option('drop', name)}"
+        remedy = f"give lists of equal length, or leave the column out: {option('drop', name)}"
         wrong = there & (lengths != width)
         if wrong.any():
             row = int(wrong.argmax())

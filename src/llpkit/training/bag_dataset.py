@@ -30,7 +30,7 @@ class BagItem(NamedTuple):
     rows: Tensor
     """The rows ``(n,)`` of its instances in the table."""
     number: int
-    """Which of the bags it is; in a part of a data set, which of the whole."""
+    """The number of the bag; in a part of a data set, its number in the whole."""
 
 
 class BagBatch(NamedTuple):
@@ -59,13 +59,13 @@ class BagBatch(NamedTuple):
 
 
 class BagDataset(Dataset[BagItem]):
-    """Whole bags, for a ``DataLoader``, which collates them by :func:`collate_bags`.
+    """Whole bags, for a ``DataLoader``, which collates them with :func:`collate_bags`.
 
     Inputs are passed on unchanged: standardise them yourself if the network needs it. A data frame
     is encoded, which standardises its numbers; the encoder is kept as ``encoder``.
 
     Args:
-        bags: The bags, of which each becomes an item.
+        bags: The bags; each becomes an item.
         inputs: The inputs of all rows of the table, as for :func:`llpkit.fit`.
 
     >>> from torch.utils.data import DataLoader

@@ -4,13 +4,13 @@ A whole epoch is planned on the host and sent to the device in a few copies. Ins
 whole bags are shuffled and packed until a batch is full, and a bag larger than a batch gets its own
 step.
 
-With ``pad``, all steps have one shape, so that the CUDA graph of one step can be replayed for all.
+With ``pad``, all steps have the same shape, so that the CUDA graph of one can be replayed for all.
 Batches are padded with other training instances, drawn at random, so that batch norm sees only real
 inputs; their weight in the loss is zero. In batches of whole bags, each padding instance forms its
 own bag, and empty bags make up the rest.
 
 Inputs that are read in blocks, such as the row groups of a Parquet file, are shuffled within a
-window of blocks at a time, see :class:`Blocks`.
+window of blocks at a time; see :class:`Blocks`.
 """
 
 from collections.abc import Callable, Iterator
@@ -147,7 +147,7 @@ def plan_instances(
     generator: torch.Generator | None = None,
     window: Tensor | None = None,
 ) -> list[Step]:
-    """Instances in random order; ``window`` has one entry per instance, see :func:`shuffled`.
+    """Instances in random order; ``window`` has one entry per instance; see :func:`shuffled`.
 
     >>> [step.weights.sum().item() for step in plan_instances(5, 3, pad=True)]
     [1.0, 1.0]
@@ -181,17 +181,17 @@ def plan_bags(
     Args:
         bags: On the CPU; with exact counts if ``pad``.
         size: Instances per step.
-        pad: Whether all steps have one shape, see above.
+        pad: Whether all steps have the same shape; see above.
         split: Whether a bag larger than a batch is marked as large, so that the method can process
             it in pieces.
         device: Where to put the steps.
         generator: Draws the order; torch's global one if ``None``.
         max_bags: Maximum number of bags per step; ``None`` for as many as fit.
-        window: The window of every bag, see :func:`shuffled`.
+        window: The window of every bag; see :func:`shuffled`.
     """
     size = min(size, bags.num_instances)
     batches = bag_batches(bags.sizes, size, not pad, generator, max_bags, window)
-    # A last batch may have one instance more than fits, see bag_batches.
+    # A last batch may have one instance more than fits; see bag_batches.
     most = size if pad else size + 1
     lengths = bags.sizes.tolist()
     large = [split and sum(lengths[i] for i in b.tolist()) > most for b in batches]

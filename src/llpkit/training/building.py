@@ -25,7 +25,7 @@ _SAMPLE_BYTES = 2**24
 
 
 def paddable(method: Method, task: Task) -> bool:
-    """Whether to pad all batches to one shape: it pays where steps can be captured."""
+    """Whether to pad all batches to the same shape: it pays off where steps can be captured."""
     if task.device.type != "cuda" or not method.replayable:
         return False
     if method.batches == "instances":

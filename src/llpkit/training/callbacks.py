@@ -59,7 +59,7 @@ class TestMetrics(Callback):
     Args:
         inputs: Test instances.
         truth: Their true labels.
-        every: Evaluate every this many epochs, and after the last.
+        every: Epochs between evaluations; the last epoch is always evaluated.
     """
 
     __test__ = False  # keeps pytest from collecting it because of its name
@@ -94,7 +94,7 @@ def instance_measures(logits: Tensor, truth: Tensor) -> Row:
 
 
 class Progress(Callback):
-    """A bar in a terminal or a notebook, a few lines in a log: epoch, measures, time left."""
+    """A bar in a terminal or a notebook, a few lines in a log: epoch, metrics, time left."""
 
     def __init__(self, title: str) -> None:
         self.name = title
@@ -130,7 +130,7 @@ class Progress(Callback):
 
 
 def _figures(row: Row, last: bool = False) -> str:
-    """The measures of an epoch; each log-likelihood is followed by that of a constant rate."""
+    """The metrics of an epoch; each log-likelihood is followed by that of a constant rate."""
     parts = []
     for prefix, name in (("", "bag log-lik"), ("held_out_", "held out")):
         if f"{prefix}log_likelihood" in row:

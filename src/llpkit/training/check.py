@@ -94,7 +94,7 @@ def check_measurable(held_out: Bags) -> None:
 
 
 def warn_of_approximations(method: Method, *parts: Bags, stacklevel: int) -> None:
-    """Warn if training or the measures of these bags use approximate likelihoods."""
+    """Warn if training or the metrics of these bags use approximate likelihoods."""
     notes = [approximation_note(*parts)]
     if method.chosen_approximation is not None and method.approximation == "auto":
         notes.insert(0, choice_note(method.chosen_approximation))

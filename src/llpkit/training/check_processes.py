@@ -1,4 +1,4 @@
-"""What several processes cannot train, or not with the result of a single process."""
+"""What several processes cannot train, or not with the same result as a single process."""
 
 from typing import TYPE_CHECKING
 

@@ -25,7 +25,7 @@ class Checkpoint:
     Args:
         path: The file.
         settings: The settings that determine the result; a run with others cannot resume from it.
-        data: Checksums of the training data, see :mod:`llpkit.training.fingerprint`.
+        data: Checksums of the training data; see :mod:`llpkit.training.fingerprint`.
         every: Seconds between checkpoints.
     """
 

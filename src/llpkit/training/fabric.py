@@ -81,7 +81,7 @@ def _several(placement: Placement) -> dict[str, Any]:
     shared: dict[str, Any] = {}
     cards = torch.cuda.device_count() if placement.device.type == "cuda" else placement.devices
     if placement.devices > cards:
-        # NCCL refuses two processes on one card; gloo copies their gradients through the host.
+        # NCCL refuses two processes on one GPU; gloo copies their gradients through the host.
         devices = [torch.device("cuda", i % cards) for i in range(placement.devices)]
         shared = {"parallel_devices": devices, "process_group_backend": "gloo"}
     start: Any = "popen" if placement.external else _start_method(placement.device)

@@ -115,8 +115,8 @@ def fit(
             polars, pyarrow, Hugging Face). The columns of a frame are encoded as by ``llpkit fit``;
             the model keeps the encoder and predicts for frames.
         method: A key of :data:`llpkit.methods.METHODS`, or your own method. The default,
-            ``"auto"``, picks one for you, see :mod:`llpkit.auto`; the choice and its reason are
-            printed and are in the ``details`` of the model.
+            ``"auto"``, picks one for you (see :mod:`llpkit.auto`); the choice and its reason are
+            printed, and kept in the model's ``details``.
         labels: True labels of the rows, for ``method="supervised"`` only.
         held_out: Other bags of the same table, or the share of ``bags`` to hold out. The weights of
             the epoch with the best held-out log-likelihood are returned.
@@ -125,7 +125,7 @@ def fit(
             overwritten unless the run resumes from it, and a directory in use is an error.
         resume: Continue from the checkpoint in ``run_dir``; data and settings must be the same. On
             a CPU the weights equal those of an uninterrupted run bit for bit; on a CUDA device, or
-            on another number of processes, they agree up to rounding, because the order of
+            with a different number of processes, they agree up to rounding, because the order of
             summation varies.
         progress: Show a progress bar.
         recipe: Settings to start from.

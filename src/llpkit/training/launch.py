@@ -36,8 +36,8 @@ _GRACE = 3.0
 
 _GLOO = "gloo"
 """In the path that begins the messages of gloo's errors. When a process of the group is gone, torch
-raises a ``DistError`` with NCCL or its store, but with gloo only a ``RuntimeError``: the text alone
-tells. To ask the group instead would hang while the other processes are alive."""
+raises a ``DistError`` with NCCL or its store, but with gloo only a ``RuntimeError``, which only its
+text identifies. Asking the group instead would hang while the other processes are alive."""
 
 
 def run(placement: Placement, precision: Any, function: Function, *arguments: Any) -> Any:
@@ -69,7 +69,7 @@ def together(execution: Execution) -> Iterator[Processes]:
 
 
 def _check_startable(placement: Placement) -> None:
-    """Refuse notebooks, and scripts that would start processes without end."""
+    """Refuse notebooks, and scripts that would start processes endlessly."""
     if placement.external:
         return
     if hasattr(sys, "ps1") or in_notebook():

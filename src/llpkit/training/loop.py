@@ -30,7 +30,7 @@ from llpkit.training.state import restore_session, session_state
 from llpkit.training.steps import Steps
 
 _WORTH_A_SYNC = 0.1
-"""Epochs of at least this many seconds wait until the checkpoint is on disk (milliseconds), so a
+"""Epochs of at least this many seconds wait some milliseconds until the checkpoint is on disk, so a
 power failure costs one epoch. Shorter epochs do not wait and may lose a few minutes."""
 _BATCH = 512
 """Fewest rows of a batch without gradients, which takes less memory than one in training."""
@@ -56,7 +56,7 @@ class Session:
         held_out_shard: This process's part of the bags that select the best epoch.
         callbacks: Called after every epoch.
         checkpoint: Where the state is saved.
-        pad: Whether all batches have one shape, see :mod:`llpkit.training.batches`.
+        pad: Whether all batches have the same shape; see :mod:`llpkit.training.batches`.
         cuda_graph: Whether steps are captured and replayed; only with ``pad``.
         blocks: How the inputs of all processes' bags are read, if in blocks.
 
@@ -172,7 +172,7 @@ class Session:
         sums = self.processes.sum(torch.stack([loss.double(), logits.isnan().any().double()]))
         row["loss"], any_nan = sums.tolist()
         row["seconds"] = time.perf_counter() - start
-        if any_nan:  # no measure can take these
+        if any_nan:  # no metric can take these
             raise self._diverged(row["loss"], " and some logits are NaN")
 
         start = time.perf_counter()
@@ -320,7 +320,7 @@ class Session:
         return probability_of(self.logits(inputs))
 
     def _outputs(self, network: nn.Module) -> Tensor:
-        """What any network returns for the training instances, see :attr:`Method.outputs`."""
+        """What any network returns for the training instances; see :attr:`Method.outputs`."""
         rows = self.task.bags.rows
         with self.learner.autocast():
             return self.pipeline.outputs(network, self._batches(rows))[: len(rows)]

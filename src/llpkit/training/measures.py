@@ -1,4 +1,4 @@
-"""Measures after every epoch: likelihoods of bags and of a constant rate, proportion errors."""
+"""Metrics after every epoch: likelihoods of bags and of a constant rate, proportion errors."""
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ class Measures:
         bags: The training bags of this process, on the training device.
         which: Training bags to measure: ``"auto"`` (within :data:`BUDGET`), ``"all"`` or ``"off"``.
         whole: The training bags of all processes.
-        processes: They all get the means over their bags together.
+        processes: All of them get the means over all their bags.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class Measures:
         return self.processes.means(row, number) | {"measured_bags": measured}
 
     def of(self, logits: Tensor, bags: Bags, prefix: str, log_p: Tensor | None = None) -> Row:
-        """Measure some bags; the names of the measures start with ``prefix``."""
+        """Measure some bags; the names of the metrics start with ``prefix``."""
         return self.processes.means(*self._of(logits, bags, prefix, log_p))
 
     def _of(
         self, logits: Tensor, bags: Bags, prefix: str, log_p: Tensor | None
     ) -> tuple[dict[str, float], dict[str, int]]:
-        """The measures of this process's bags, and how many bags each is the mean of."""
+        """The metrics of this process's bags, and how many bags each is the mean of."""
         names = [f"{prefix}{k}" for k in ("log_likelihood", "baseline_log_likelihood")]
         names.append(f"{prefix}proportion_error")
         key = prefix, len(bags)  # all training bags, or the sample of them

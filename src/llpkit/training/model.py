@@ -62,7 +62,7 @@ class Fitted:
         ``inputs`` have the shape the model was trained on. A model that was trained on a table or
         data frame also takes data frames (pandas, polars, pyarrow, Hugging Face) with the columns
         of that table; values that did not occur in it are named in an
-        :class:`~llpkit.errors.UnseenValueWarning`. The paths in a column of images start from the
+        :class:`~llpkit.errors.UnseenValueWarning`. Paths in an image column are relative to the
         working directory.
         """
         rows = self._inputs(inputs)

@@ -14,7 +14,7 @@ _MEASURES = ("log-likelihood", "constant rate", "proportion error")
 
 
 def html(model: "Fitted") -> str:
-    """The model as an HTML table: its settings, and its measures at the selected epoch."""
+    """The model as an HTML table: its settings, and its metrics at the selected epoch."""
     settings = model.details.get("settings", {})
     facts = [
         ("classes", "2" if model.num_classes is None else str(model.num_classes)),
@@ -65,7 +65,7 @@ def measured(model: "Fitted") -> dict[str, list[float | None]]:
         keys = ("log_likelihood", "baseline_log_likelihood", "proportion_error")
         if f"{prefix}log_likelihood" in selected:
             parts[part] = [selected.get(prefix + key) for key in keys]
-    # The history has measures of a network that was still learning, or of EM's folds; these are of
+    # The history has metrics of a network that was still learning, or of EM's folds; these are of
     # the fitted model.
     for part, values in model.details.get("baseline", {}).items():
         if part != "rate":

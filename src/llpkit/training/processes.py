@@ -2,7 +2,7 @@
 
 Every process holds its own bags (see :mod:`llpkit.training.shards`) and the whole network, or with
 FSDP a shard of it (see :mod:`llpkit.training.fsdp`). The gradients of a step are averaged. Once per
-epoch the processes add up a few numbers, so that all of them see the same loss, measures and
+epoch the processes add up a few numbers, so that all of them see the same loss, metrics and
 decisions; the first one writes.
 """
 
@@ -93,7 +93,7 @@ class Processes:
 
     @torch.no_grad()
     def average_buffers(self, network: nn.Module) -> None:
-        """Average batch norm's running statistics, which each process has of its own instances."""
+        """Average batch norm's running statistics, each from its own instances."""
         for buffer in network.buffers():
             if buffer.is_floating_point() and not self.alone:
                 buffer.copy_(self.sum(buffer) / self.number)
@@ -132,7 +132,7 @@ class Placement:
 
 
 def writes() -> bool:
-    """Whether this is not one of the further processes that torchrun, Slurm or a user started."""
+    """Whether this is the main process, not one of those that torchrun, Slurm or a user added."""
     if torch.distributed.is_torchelastic_launched():
         return os.environ["RANK"] == "0"
     return os.environ.get("SLURM_PROCID", os.environ.get("NODE_RANK", "0")) == "0"

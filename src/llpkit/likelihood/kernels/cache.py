@@ -2,8 +2,8 @@
 
 Numba's own cache trusts its files: one truncated by a full disk or a kill ends in a traceback, and
 one with a flipped bit gives wrong numbers. Here a file that cannot be read, verified or written
-only costs the time to compile. And it watches a kernel's own file only, although constants and
-functions of others are compiled into it.
+only costs the time to compile. Numba also watches only a kernel's own file, although constants and
+functions of other files are compiled into the kernel.
 """
 
 # mypy: allow-untyped-calls

@@ -1,6 +1,6 @@
 """The Numba kernel for rows with multiplicities: the sum over frequencies.
 
-The mathematics are in :mod:`llpkit.statistics.repeated`, which tilts the probabilities beforehand.
+The mathematics is in :mod:`llpkit.statistics.repeated`, which tilts the probabilities beforehand.
 """
 
 import math

@@ -7,7 +7,7 @@ shared by the bags of a tile instead of waiting for each other. Frequencies are 
 multiplies the factors of a bag and at once divides each of them out again.
 
 Products of up to 1,024 factors lose a few units of float32's last digit, so everything is in the
-dtype of the logits, but for sums of log-probabilities, which are in float64.
+dtype of the logits except sums of log-probabilities, which are in float64.
 """
 # mypy: ignore-errors
 # (the functions are in Triton's language, which only looks like Python)

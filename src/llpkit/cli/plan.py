@@ -125,7 +125,11 @@ def plan(
             note(line)
         _print_rows(rows)
         echo(f"best possible accuracy, with the model known: {best:.1%}")
+        if bags is not None or standard_error is not None:
+            size, column = planned.worst
+            echo(f"standard error: the largest of all weights (in bags of {size}, of {column!r})")
         if groupings:
+            echo("the bags that the table has, by column:")
             _print_rows(groupings)
     if out is not None:
         planned.write(out, rows, bags)

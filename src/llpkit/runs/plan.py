@@ -65,6 +65,13 @@ class Planned:
             for name, (information, bags) in self.groupings.items()
         ]
 
+    @property
+    def worst(self) -> tuple[int, str]:
+        """The largest bag size, and the column whose weight it determines least precisely."""
+        size = max(self.plan.sizes)
+        errors = self.plan.sizes[size].standard_errors(1)[:-1]
+        return size, self.plan.model.names[int(errors.argmax())]
+
     def figures(self, bags: int | None = None) -> list[Figure]:
         """What one count is worth, and the expected accuracy, by bag size."""
         from llpkit.report import plan_curves

@@ -156,12 +156,12 @@ def _constant_logits(rate: Tensor, bags: Bags) -> Tensor:
 def proportion_error(probability: Any, bags: Bags) -> float:
     """Mean absolute difference between predicted and known proportions, in engine order.
 
-    If a count is a range, the distance to the range is used. Empty bags and bags without a count
-    are left out.
+    If a count is a range, the distance to the range is used; if it is noisy, the distance to the
+    most likely counts. Empty bags and bags without a count are left out.
     """
     p = check_length(check_probabilities(probability), "probabilities", bags)
     n = bags.sizes.clamp(min=1).to(p.dtype)
-    low, high = bags.evidence.low, bags.evidence.high
+    low, high = bags.evidence.likeliest
     if p.dim() == 2:
         n = n[:, None]
     total = segment_sum(p, bags.offsets)  # (B,) or (B, K)

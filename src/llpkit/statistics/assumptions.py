@@ -80,7 +80,7 @@ def _scale(x: Array) -> Array:
     low, high = x.min(0), x.max(0)
     two = ((x == low) | (x == high)).all(0)
     sign = np.where(two & (two.cumsum() % 2 == 0), -1.0, 1.0)
-    return sign * np.where(two, (high - low) / 2, x.std(0))
+    return np.asarray(sign * np.where(two, (high - low) / 2, x.std(0)))
 
 
 def model_of(fitted: Any, X: Any, *, feature_names: Sequence[str] | None = None) -> Model:

@@ -9,7 +9,7 @@ from llpkit.experiments.records import Record
 from llpkit.experiments.results import Results
 from llpkit.experiments.run import load
 from llpkit.report import Wall, WallBag, WallInstance
-from llpkit.report.images import is_picture
+from llpkit.report.instances import is_picture
 
 
 def example_bags(results: Results, data_dir: str | None) -> Wall | None:

@@ -41,7 +41,6 @@ from llpkit.runs.machine import record_of
 from llpkit.runs.measures import Measured, measure
 from llpkit.runs.opening import open_model
 from llpkit.runs.resume import CONFIG, check_folder, differing
-from llpkit.runs.search import with_chosen_options
 from llpkit.statistics.identifiability import features_named
 from llpkit.training import Callback, Fitted
 
@@ -299,7 +298,7 @@ def _write(setup: _Setup, model: Fitted) -> FinishedRun:
     # Matplotlib is slow to import, and other commands draw nothing.
     from llpkit.runs.page import TrainedRun, write_report
 
-    config = with_chosen_options(config, model)
+    config = estimator.with_chosen_options(config, model)
     _write_model(work, config, model, setup.record)
     write_report(work, TrainedRun(config, data, parts, model, measured, assessed, setup.record))
     setup.folder.finish()

@@ -72,7 +72,6 @@ class FittedEstimator(Fitted):
             warnings.simplefilter("ignore", UserWarning)
             estimators.save(self.estimator, folder / ESTIMATOR)
         about = {
-            "format": 1,
             "num_classes": self.num_classes,
             "num_features": self.input_shape[0],
             "details": self.details,

@@ -283,7 +283,7 @@ def _write(setup: _Setup, model: Fitted) -> FinishedRun:
     """Measure the model, and write everything that a finished run has into the working folder."""
     config, data, parts, work = setup.config, setup.data, setup.parts, setup.folder.work
     model.encoder = data.encoder
-    model.details |= {"class_names": list(data.class_names), "method": config.recipe.method}
+    model.details["class_names"] = list(data.class_names)
     if PICKED in setup.record:
         model.details[PICKED] = setup.record[PICKED]
     if config.data.image is not None:

@@ -175,7 +175,6 @@ class Fitted:
         tensors = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
         write_bytes(folder / WEIGHTS, save(tensors))
         description = {
-            "format": 1,
             "network": self.network_name,
             "network_class": type(self.network).__name__,
             "num_classes": self.num_classes,

@@ -84,7 +84,6 @@ def record(
         final={"epoch": len(accuracy), "accuracy": accuracy[-1], "log_likelihood": -1.0},
         history={**history, "test_accuracy": accuracy, **changes.pop("history", {})},
         seconds=1.0,
-        calibration={"mean_predicted": [0.1], "fraction_positive": [0.2], "number": [10]},
         environment={"device": "cpu", "hardware": HARDWARE, "jobs": 1},
     )
     return replace(made, **changes)

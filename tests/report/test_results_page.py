@@ -17,7 +17,6 @@ from llpkit.experiments.run import load
 from llpkit.report import Figure, Page
 
 METHODS = {"supervised": 0.95, "mle": 0.9, "dllp": 0.8}
-BINS = {"mean_predicted": [0.1, 0.9], "fraction_positive": [0.2, 0.8], "number": [5, 5]}
 
 
 @pytest.fixture(autouse=True)
@@ -45,9 +44,8 @@ def record(plan: Protocol, method: str, fold: int = 0, experiment="convergence",
     given = {
         "recipe": plan.recipe_of(method, experiment, **changes.pop("chosen", {})).to_dict(),
         "data": FoldData("0" * 64, ("even", "odd"), 9, 3, 90, 30),
-        "final": {"accuracy": final, "log_likelihood": -1.0, "proportion_error": 0.1},
+        "final": {"accuracy": final, "log_likelihood": -1.0},
         "history": columns | {"test_accuracy": [0.5, final]},
-        "calibration": BINS,
         "environment": {"command": f"llpkit {experiment}", "versions": {"torch": "2.13"}},
     }
     return Record(experiment, fold=fold, **given | changes)

@@ -17,7 +17,7 @@ from llpkit.recipe import Recipe
 
 RUNS = "runs"
 """Folder of the small files."""
-_TEXT = ("calibration", "examples", "environment", "method_options")
+_TEXT = ("examples", "environment", "method_options")
 """Fields that a Parquet file holds as JSON text."""
 _NESTED = ("data", "final", "selected", "history")
 """Fields that it holds in columns such as ``final.accuracy``."""
@@ -96,7 +96,6 @@ class Record(ExperimentRun):
         selected: The same after the epoch selected by held-out bags, if there were any.
         history: Metrics after every epoch, one list per metric.
         seconds: Time of the whole run.
-        calibration: ``mean_predicted``, ``fraction_positive`` and ``number`` of 20 bins.
         examples: Predictions of a few test bags: ``bag``, ``count``, ``size``, ``rows``,
             ``probability``, ``truth``.
         environment: Command, versions, hardware, device.
@@ -109,7 +108,6 @@ class Record(ExperimentRun):
     selected: Mapping[str, float] | None = None
     history: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     seconds: float = 0.0
-    calibration: Mapping[str, Sequence[float]] | None = None
     examples: Sequence[Mapping[str, Any]] = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
 

@@ -11,6 +11,7 @@ from scipy.stats import linregress, t
 from experiments.conftest import by_method, record
 from llpkit.experiments.summary import (
     accuracies,
+    bounds,
     difference,
     epoch_times,
     final_mean,
@@ -65,6 +66,11 @@ def test_differences_are_paired_by_fold():
 def test_the_first_learner_from_counts_is_the_reference():
     assert reference(runs(supervised=[[0.9]], dllp=[[0.8]], mle=[[0.8]])) == "dllp"
     assert reference(runs(supervised=[[0.9]])) is None
+
+
+def test_a_variant_that_sees_labels_is_a_bound():
+    every = by_method(*(record(n, 0, [0.9], variant=f"{n}-2") for n in ("supervised", "mle")))
+    assert (bounds(every), reference(every)) == (["supervised-2"], "mle-2")
 
 
 def test_the_corrected_interval_covers_what_the_plain_one_does_not():

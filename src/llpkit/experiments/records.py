@@ -13,6 +13,7 @@ from typing import Any
 
 from llpkit.errors import LLPError
 from llpkit.files import atomic, write_text
+from llpkit.methods import METHODS
 from llpkit.recipe import Recipe
 
 RUNS = "runs"
@@ -61,6 +62,11 @@ class ExperimentRun:
     def method(self) -> str:
         """The name of the method or, in a protocol with variants of it, of the variant."""
         return self.variant or str(self.recipe["method"])
+
+    @property
+    def sees_labels(self) -> bool:
+        """Whether the method learns from every label: an upper bound for the others, no rival."""
+        return METHODS[self.recipe["method"]].needs_labels
 
     @property
     def id(self) -> str:

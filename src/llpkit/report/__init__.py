@@ -20,12 +20,11 @@ from llpkit.report.history import history_figure
 from llpkit.report.instances import WallBag, WallInstance, wall_bags
 from llpkit.report.page import Page, Section, write_page
 from llpkit.report.spread import Interval, Spread
-from llpkit.report.style import BOUND, Style, styles
+from llpkit.report.style import Style, styles
 from llpkit.report.table import Cell, Column, PageTable, csv_text, decimals
 from llpkit.report.wall import Example, Wall
 
 __all__ = [
-    "BOUND",
     "Block",
     "Cell",
     "Column",

@@ -1,7 +1,7 @@
 """A wall of bags, with the predictions of some methods for each instance."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -10,9 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llpkit.report.instances import WallBag
-from llpkit.report.style import BOUND
-
-STRONGEST = "mle"  # listed first if present
 
 
 @dataclass(frozen=True)
@@ -54,6 +51,7 @@ class Wall:
         probability: For each method one array per bag: ``(n,)``, or ``(n, K)``.
         posterior: The same given the bag's count, for any of these methods.
         note: Which bags these are.
+        bounds: The methods that were trained with labels, and come last.
     """
 
     bags: Sequence[WallBag]
@@ -61,14 +59,13 @@ class Wall:
     probability: Mapping[str, Sequence[Any]]
     posterior: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     note: str = ""
+    bounds: Collection[str] = ()
     kind: ClassVar[str] = "wall"
 
     @property
     def methods(self) -> list[str]:
-        """The methods: the strongest first, the upper bound last."""
-        learners = [name for name in self.probability if name != BOUND] or list(self.probability)
-        first = STRONGEST if STRONGEST in learners else next(iter(learners), None)
-        return sorted(self.probability, key=lambda name: (name != first, name == BOUND))
+        """The methods, upper bounds last."""
+        return sorted(self.probability, key=lambda name: name in self.bounds)
 
     @cached_property
     def shown(self) -> list[tuple[WallBag, list[BagPredictions]]]:

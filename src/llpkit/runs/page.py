@@ -279,6 +279,7 @@ def _wall(run: TrainedRun, columns: Sequence[str]) -> Wall:
         {run.name: probability_of(logits).split(sizes)},
         {run.name: posterior.split(sizes)},
         "The first bags the model was trained on.",
+        bounds=[run.name] if METHODS[run.name].needs_labels else [],
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import linregress, t
 
-from experiments.conftest import by_method, record
+from experiments.conftest import by_method, record, runs
 from llpkit.experiments.summary import (
     accuracies,
     bounds,
@@ -20,17 +20,6 @@ from llpkit.experiments.summary import (
     reference,
     slopes,
 )
-
-
-def runs(**curves_of: list[list[float]]):
-    """Runs by method from a learning curve per fold; underscores in names are dashes."""
-    return by_method(
-        *(
-            record(name.replace("_", "-"), fold, curve)
-            for name, folds in curves_of.items()
-            for fold, curve in enumerate(folds)
-        )
-    )
 
 
 def test_accuracy_is_that_of_the_last_epoch_over_a_methods_own_folds():

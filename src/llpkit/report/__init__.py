@@ -21,7 +21,7 @@ from llpkit.report.instances import WallBag, WallInstance, wall_bags
 from llpkit.report.page import Page, Section, write_page
 from llpkit.report.spread import Interval, Spread
 from llpkit.report.style import Style, styles
-from llpkit.report.table import Cell, Column, PageTable, csv_text, decimals
+from llpkit.report.table import Cell, Column, PageTable, decimals
 from llpkit.report.wall import Example, Wall
 
 __all__ = [
@@ -44,7 +44,6 @@ __all__ = [
     "Wall",
     "WallBag",
     "WallInstance",
-    "csv_text",
     "decimals",
     "epoch_curves",
     "history_figure",

@@ -5,8 +5,6 @@ Until a run is finished, its files are in a hidden folder next to the run direct
 process at a time can work on a run directory.
 """
 
-import csv
-import io
 import json
 import time
 import warnings
@@ -19,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import Tensor
 
 from llpkit import evaluation, training
+from llpkit._text import csv_text
 from llpkit._validation import option
 from llpkit.auto import PICKED, Pick, pick_estimator, pick_method
 from llpkit.bags import Bags
@@ -337,12 +336,5 @@ def _write_model(work: Path, config: Config, model: Fitted, record: Values) -> N
     write_text(work / CONFIG, to_yaml(config))
     add_checksums(work, [CONFIG])
     write_text(work / ENVIRONMENT, json.dumps(record, indent=1))
-    if not model.history:
-        return
-    # Epochs may differ in their metrics, so the columns are the union of all rows.
-    names = dict.fromkeys(["epoch", *(name for row in model.history for name in row)])
-    table = io.StringIO(newline="")
-    writer = csv.DictWriter(table, list(names))
-    writer.writeheader()
-    writer.writerows(model.history)
-    write_text(work / METRICS, table.getvalue())
+    if model.history:
+        write_text(work / METRICS, csv_text(model.history))

@@ -19,6 +19,15 @@ def several(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def span(low: int, high: int) -> str:
+    """A range of whole numbers.
+
+    >>> span(3, 3), span(3, 7)
+    ('3', '3 to 7')
+    """
+    return str(low) if low == high else f"{low} to {high}"
+
+
 def a_few(values: Sequence[Any]) -> str:
     """The first five values, and how many more there are.
 

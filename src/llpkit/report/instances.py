@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from llpkit._arrays import Files
+from llpkit._text import span
 from llpkit.bags import Bag, Bags
 
 FEATURES = 4  # features shown for an instance without an image
@@ -148,12 +149,9 @@ def known_text(bag: Bag, class_names: Sequence[str]) -> str:
 
 
 def _range(low: int, high: int, size: int) -> str:
-    high = min(high, size)
-    if low == high:
-        return str(low)
-    if high == size and low > 0:
+    if high >= size > low > 0:
         return f"at least {low}"
-    return f"{low} to {high}"
+    return span(low, min(high, size))
 
 
 def is_picture(image: Any) -> bool:

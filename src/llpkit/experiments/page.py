@@ -14,7 +14,8 @@ from llpkit.methods import METHODS
 from llpkit.recipe import Recipe
 from llpkit.report import Block, Example, Facts, Notes, Page, Section, styles, write_page
 
-PAGE, FILES, FIGURES = "report.html", "files.json", "figures"
+PAGE, FIGURES = "report.html", "figures"
+FILES = "files.json"  # checksums.json lists the same names in the directory of a run
 
 
 def write_report(

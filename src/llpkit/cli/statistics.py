@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from llpkit._text import csv_text
 from llpkit.cli.arguments import AsJson, Quiet, RunDir, Source, TrustModel
 from llpkit.cli.options import takes
 from llpkit.cli.printing import echo, echo_json, note, shown
@@ -128,7 +129,6 @@ def shares(
       llpkit shares runs/people --by region --out shares.csv
     """
     from llpkit import runs
-    from llpkit.report import csv_text
 
     covariance = "sandwich" if sandwich else "observed"
     if figure is not None and figure.suffix.lower() not in (".png", ".pdf"):

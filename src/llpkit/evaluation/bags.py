@@ -17,6 +17,7 @@ from llpkit.likelihood.budget import (
     even_sample,
     tractability,
 )
+from llpkit.probability import probability_of
 from llpkit.ragged import segment_sum
 
 _RATE_BUDGET, _RATE_STEPS = 2**18, 100
@@ -168,6 +169,13 @@ def proportion_error(probability: Any, bags: Bags) -> float:
     gap = (low - total).clamp(min=0) + (total - high).clamp(min=0)
     kept = bags.informative
     return float((gap / n)[kept].mean()) if bool(kept.any()) else 0.0
+
+
+def posterior_of(logits: Tensor, bags: Bags) -> Tensor:
+    """Label probabilities given the counts, one row per row of the table, as logits have."""
+    phi = probability_of(logits)  # rows in no bag keep it
+    phi[bags.rows] = best_posterior(logits[bags.rows], bags.evidence, bags.offsets, validate=True)
+    return phi
 
 
 def _tractability(bags: Any) -> Tractability:

@@ -48,10 +48,12 @@ def _load(source: str) -> str:
     except LLPError:
         raise
     except Exception as error:  # a user's file may raise anything
-        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = ""
+        if not isinstance(error, SyntaxError):  # which names its line
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            place = f" ({Path(frame.filename).name}, line {frame.lineno})"
         raise LLPError(
-            f"plugin {source} cannot be loaded: {type(error).__name__}: {error} "
-            f"({Path(frame.filename).name}, line {frame.lineno})"
+            f"plugin {source} cannot be loaded: {type(error).__name__}: {error}{place}"
         ) from error
 
 

@@ -219,7 +219,7 @@ def test_resume_with_nothing_to_resume_starts(llpkit):
     assert llpkit(*unnamed) == (0, nothing, "")
     nothing = llpkit("fit", "--resume", "--out", "other")
     assert nothing.code == 2
-    assert "name a table or a data set" in nothing.err
+    assert "other holds no run to resume; name the table or data set" in nothing.err
 
 
 # What is asked for

@@ -130,6 +130,23 @@ def test_the_page_shows_coefficients(llpkit, votes, tmp_path):
         assert html.escape(row["name"]) in page or row["name"] == LOG_SD  # shown as a deviation
 
 
+def test_json_has_no_infinities(llpkit, tmp_path):
+    values = [((7 * b + 3 * i) % 5, b, b % 3) for b in range(40) for i in range(4)]
+    rows = [f"{b},{n},{x},{2 * x + 1},{b % 2}" for x, b, n in values]
+    (tmp_path / "t.csv").write_text("\n".join(["bag,n,x,twin,one", *rows]))  # "one" is of the bag
+    plain = ("--estimator", "logistic", "--estimator-option", "C=inf", "--drop", "one")
+    llpkit("fit", "t.csv", "--bag", "bag", "--count", "n", *plain, "--out", "run", "-q")
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    found = json.loads(llpkit("summary", "run", "--json").out, parse_constant=refuse)
+    assert any(None in row.values() for row in found["parameters"])
+    assert any("do not determine" in note for note in found["notes"])
+    planned = llpkit("plan", "t.csv", "--by", "one", "--drop", "n", "--bags", 5, "--json").out
+    json.loads(planned, parse_constant=refuse)
+
+
 def test_summary_names_the_option_for_maximum_likelihood(llpkit, votes):
     fit(llpkit, votes)
     assert "--estimator-option C=inf is plain maximum" in llpkit("summary", "run").out

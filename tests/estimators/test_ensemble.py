@@ -44,6 +44,7 @@ def test_held_out_bags_tell_which_member_to_trust():
     model = LLPEnsembleClassifier(members, random_state=0)
     model.fit(product.X, product.y, product.groups)
     assert model.weights_[1] > 0.8
+    assert sum(model.parts_.values()) == pytest.approx(1)
     assert (model.predict(X) == product.labels).mean() > 0.9
     Z = rng.normal(size=(600, 5))
     linear = in_bags(Z, (Z[:, 0] + rng.logistic(size=600) > 0).astype(int), 4)

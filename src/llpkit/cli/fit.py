@@ -12,7 +12,7 @@ from llpkit.cli.arguments import Quiet
 from llpkit.cli.options import OPTIONS, configuration, takes
 from llpkit.cli.printing import echo, note, shown, terminal
 from llpkit.cli.results import measure_table, print_verdict, search_table
-from llpkit.errors import LostProcess
+from llpkit.errors import LLPError, LostProcess
 from llpkit.files import check_apart, path_of
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ def fit(
     are in parentheses below.
 
     The run directory contains config.yaml (with every setting), the model (weights.safetensors or
-    estimator.skops), metrics.csv, environment.json, figures, report.html, and checksums.json to
-    detect damage. With --held-out, fit also checks whether the model learned anything. --resume
-    continues a stopped run of a network and ends with the same weights.
+    estimator.skops), metrics.csv (if training has epochs), environment.json, figures, report.html,
+    and checksums.json to detect damage. With --held-out, fit also checks whether the model learned
+    anything. --resume continues a stopped run of a network and ends with the same weights.
 
     [bold]Examples[/bold]
 
@@ -98,6 +98,10 @@ def fit(
         saved = {}
         if resume and source is None and out is not None:
             saved = runs.saved_settings(out, force=force)
+            if not saved and not {"data.table", "data.dataset"} & settings.keys():
+                raise LLPError(
+                    f"{out} holds no run to resume; name the table or data set to train on"
+                )
         config = configuration(source, settings, saved)
         folder = out or _default_folder(config)
         if source is not None:

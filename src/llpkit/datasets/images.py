@@ -158,7 +158,7 @@ class ImageFiles:
 
     def _read(self, row: int, size: Size | None, remedy: str | None = None) -> Pixels:
         if remedy is None:
-            remedy = f"put the right file there, or leave its bag out with {option('skip_bad')}"
+            remedy = f"; put the right file there, or leave its bag out with {option('skip_bad')}"
         name, image = self._pixels(row, size if self.resize else None, remedy)
         if size is not None and image.shape[1:] != size:
             raise LLPError(
@@ -179,7 +179,7 @@ def read_image(
     channels: int = 3,
     size: Size | None = None,
     *,
-    remedy: str = "get it again from its source",
+    remedy: str = "; get it again from its source",
 ) -> Pixels:
     """One image as uint8 ``(C, H, W)``, turned upright and resized to ``(height, width)``.
 
@@ -204,11 +204,11 @@ def read_image(
     except BadImage:
         raise
     except FileNotFoundError as error:
-        raise BadImage(f"{name} does not exist; {remedy}") from error
+        raise BadImage(f"{name} does not exist{remedy}") from error
     except UnidentifiedImageError as error:
-        raise BadImage(f"{name} is not an image that can be read; {remedy}") from error
+        raise BadImage(f"{name} is not an image that can be read{remedy}") from error
     except Exception as error:  # Pillow's decoders raise errors of all kinds for damaged files
-        raise BadImage(f"{name} cannot be read as an image: {error}; {remedy}") from error
+        raise BadImage(f"{name} cannot be read as an image: {error}{remedy}") from error
     return pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1)
 
 

@@ -117,7 +117,7 @@ class ParquetImages(ImageFiles):
         name = f"{self.paths[file]}: row {number - first + 1}, column {self.column!r}"
         encoded = self._block(block)[number - int(self.starts[block])].as_py()
         if encoded is None:
-            raise BadImage(f"{name} is empty; {remedy}")
+            raise BadImage(f"{name} is empty{remedy}")
         return name, read_image(encoded, name, self.channels, size, remedy=remedy)
 
     def _block(self, block: int) -> Any:

@@ -90,7 +90,10 @@ def verdict(training: Gain | None, unseen: Gain | None = None, part: str = "held
         unseen: The gain on bags that the model was not fitted to.
         part: The name of the unseen bags in the text.
     """
-    remedy = "check that each count belongs to its bag, or train longer"
+    remedy = (
+        "check that each count belongs to its bag; a network may also need more epochs, or another "
+        "learning rate"
+    )
     if unseen is not None:
         low, high = unseen.interval
         bags = several(unseen.number, f"{part} bag".strip())

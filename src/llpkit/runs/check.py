@@ -76,9 +76,10 @@ def _facts(data: DataSet, found: Identifiability) -> dict[str, str]:
         "bags": f"{len(bags):,} with {several(bags.num_instances, 'instance')}, {sizes}",
         "counts": counts,
         "shares": ", ".join(f"{name} {share:.1%}" for name, share in pairs),
-        "spread": f"the counts vary {found.alike:.2f} times as much as expected by chance",
     }
-    if len(found.efficiency):
+    if bags.evidence.is_exact:
+        facts["spread"] = f"the counts vary {found.alike:.2f} times as much as expected by chance"
+    if len(found.efficiency) and found.ok:
         mean = float(found.efficiency.mean())
         worth = f"{mean * bags.num_instances / len(bags):.2g}"
         facts["information"] = (

@@ -308,6 +308,9 @@ def _model_notes(model: Fitted, parts: Mapping[str, Bags]) -> list[str]:
     """The warnings of the fit, and approximations in training and in the metrics."""
     approximation = model.details.get("settings", {}).get("chosen_approximation")
     notes = list(model.details.get("warnings", ()))
+    if parts_of := getattr(getattr(model, "estimator", None), "parts_", None):
+        shares = (f"{name} {share:.0%}" for name, share in parts_of.items())
+        notes.append(f"weights within the ensemble: {', '.join(shares)}")
     if approximation is not None:
         notes.append(choice_note(approximation))
     if approximated := evaluation.approximation_note(*parts.values()):

@@ -300,7 +300,7 @@ def _notes(adapter: Adapter, derivatives: Estimated, model: Any) -> list[str]:
         notes.append(
             f"Penalised (C = {adapter.C:g}): estimates are shrunk towards zero, and intervals "
             "assume the Gaussian prior that the penalty implies. "
-            f"{option('C', math.inf)} is plain maximum likelihood."
+            f"{option('C', math.inf)} is plain maximum likelihood. AIC and BIC ignore the penalty."
         )
     last = last_step(model)
     if hasattr(last, "effect_sd_"):
@@ -325,10 +325,13 @@ def _notes(adapter: Adapter, derivatives: Estimated, model: Any) -> list[str]:
 
 def effect_note(model: Any) -> str:
     """The random effect of a mixed logistic regression, in words."""
-    sd = "estimated as zero" if model.effect_sd_ == 0 else f"{model.effect_sd_:.3g}"
+    if model.effect_sd_ == 0:
+        return (
+            "No random effect of the bags was found: its standard deviation is estimated as zero."
+        )
     return (
-        f"Bags differ by a random effect with standard deviation {sd}; likelihood ratio "
-        f"{model.effect_lr_:.2f}, p = {model.effect_p_value_:.2g}."
+        f"Bags differ by a random effect with standard deviation {model.effect_sd_:.3g}; "
+        f"likelihood ratio {model.effect_lr_:.2f}, p = {model.effect_p_value_:.2g}."
     )
 
 
@@ -338,7 +341,8 @@ def _undetermined(names: Sequence[str], flat: Array) -> list[str]:
     for direction in flat.T[:3]:
         main = np.argsort(-np.abs(direction))[:4]
         terms = [names[i] for i in main if abs(direction[i]) > _PART]
-        notes.append(f"The data do not determine a combination of: {', '.join(terms)}.")
+        what = terms[0] if len(terms) == 1 else f"a combination of: {', '.join(terms)}"
+        notes.append(f"The data do not determine {what}.")
     return notes
 
 

@@ -45,7 +45,8 @@ class CountNoise:
         kind, _, rest = text.strip().partition(":")
         if kind not in _PARAMETERS:
             raise LLPError(
-                f"{place} = {text!r}; {did_you_mean(kind, _PARAMETERS)}, such as {_EXAMPLES}"
+                f"{place} = {text!r}; give text such as {_EXAMPLES}; "
+                f"{did_you_mean(kind, _PARAMETERS)}"
             )
         known = _PARAMETERS[kind]
         options = []

@@ -15,6 +15,7 @@ from llpkit.tables.counts import Columns, listed
 from llpkit.tables.parsing import PLAIN_NUMBERS
 from llpkit.tables.table import NotText, Table
 
+_IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 _FEW_BAGS = 5
 """With fewer bags of two rows or more, a column may be constant within each bag by chance."""
 
@@ -160,7 +161,10 @@ def _useless(table: Table, name: str) -> str | None:
             "it holds dates or times; turn them into numbers, such as the year, the month or the "
             "days since a start"
         )
-    distinct = pc.count_distinct(table.words(name)).as_py()
+    words = table.words(name)
+    distinct = pc.count_distinct(words).as_py()
+    if distinct > MAX_LEVELS and str(words[0].as_py()).lower().endswith(_IMAGES):
+        return f"it names images; to learn from these, give {option('image', name)}"
     if distinct > max(MAX_LEVELS, len(table) // 2):
         rows = several(len(table), "row")
         return f"{distinct:,} different values in {rows} are too many for a category"

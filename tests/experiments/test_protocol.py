@@ -70,6 +70,10 @@ def test_a_method_may_have_ladders_of_its_own():
         ({"title": 3}, r"p\.yaml: title = 3"),
         ({"folds": 1001}, r"p\.yaml: folds = 1001; give a whole number from 2 to 1000"),
         ({"dataset": "digit"}, r"p\.yaml: dataset = 'digit'; did you mean 'digits'.*--plugin"),
+        (
+            {"methods": {"t": {"method": "teacher", "method_options": {"dekay": 0.9}}}},
+            r"p\.yaml: t: .*'dekay'; did you mean 'decay'",
+        ),
         ({"methods": {"mel": {}}}, r"p\.yaml: methods = 'mel'; did you mean 'mle'.*--plugin"),
         ({"grid": {"methods": {"mel": {}}, "folds": 1}}, r"grid: methods = 'mel'"),
         ({"grid": {"own_epochs": {"mel": 3}, "folds": 1}}, r"grid: own_epochs = 'mel'"),
@@ -105,7 +109,7 @@ def test_what_cannot_be_read_is_named():
     [
         {"lr": "1e-3", "weight_decay": "0", "held_out": "1e-1"},
         {"measure": False, "epochs": "2", "augment": None},
-        {"lr": 1, "method_options": {"step": [1, "a", None]}, "network": None},
+        {"lr": 1, "method_options": {"step": 1, "first": "network"}, "network": None},
     ],
 )
 def test_the_records_of_an_accepted_protocol_belong_to_it(settings):

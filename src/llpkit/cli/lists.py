@@ -60,7 +60,9 @@ def _print(heads: Sequence[str], rows: Iterable[Sequence[str]], space: int = 0) 
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*heads, box=None, padding=(0, 2, space, 0))
+    table = Table(box=None, padding=(0, 2, space, 0))
+    for head in heads:
+        table.add_column(head, overflow="fold")  # addresses are to be copied, not cut
     for name, *cells in rows:
         table.add_row(Text(name, style="bold"), *map(Text, cells))
     terminal().print(table)

@@ -1,8 +1,9 @@
 """The page of results folders, with its figures as files."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from llpkit.errors import LLPError
 from llpkit.experiments.page_examples import example_bags
@@ -100,11 +101,22 @@ def _notes(every: Sequence[Results]) -> Iterator[str]:
             "likelihood of held-out bags, once for all folds: it sees the counts of bags that "
             "other folds test on, but not the labels."
         )
+    for results in every:
+        own = {k: v for k, v in results.protocol.methods.items() if v and k in methods}
+        if own:
+            yield f"Settings of single methods: {'; '.join(map(_settings, own, own.values()))}."
     if {"mle", "mle-pass"} <= methods:
         yield (
             "mle-pass is the algorithm of the paper: after every epoch a pass over the training "
             "data gives the logits of the next targets. mle reuses the logits of the training pass."
         )
+
+
+def _settings(name: str, own: Mapping[str, Any]) -> str:
+    """The settings of a method, as in the protocol."""
+    flat = {**own, **own.get("method_options", {})}
+    flat.pop("method_options", None)
+    return f"{name}: " + ", ".join(f"{key} {value}" for key, value in flat.items())
 
 
 def _lead(every: Sequence[Results]) -> list[str]:
@@ -182,7 +194,8 @@ def _environment(every: Sequence[Results]) -> Facts:
         versions = {str(r.environment.get("versions", {}).get(key, "")) for r in records}
         pairs[key] = ", ".join(sorted(filter(None, versions)))
     pairs["hardware"] = "; ".join(sorted({record.machine for record in records}))
-    pairs["time of all runs"] = f"{sum(record.seconds for record in records) / 3600:.2f} h"
+    minutes = sum(record.seconds for record in records) / 60
+    pairs["time of all runs"] = f"{minutes / 60:.1f} h" if minutes > 90 else f"{minutes:.1f} min"
     days = sorted({r.environment.get("started", "")[:10] for r in records} - {""})
     if days:
         pairs["made on"] = " to ".join(dict.fromkeys((days[0], days[-1])))

@@ -11,7 +11,7 @@ from llpkit.config.data import bag_size
 from llpkit.datasets import DATASETS
 from llpkit.errors import LLPError
 from llpkit.experiments import protocol_keys as keys
-from llpkit.methods import METHODS
+from llpkit.methods import METHODS, make
 from llpkit.recipe import Recipe
 
 EXPERIMENTS = ("grid", "convergence", "bag-size", "epoch-time")
@@ -243,6 +243,11 @@ class Protocol(Settings):
             raise LLPError(f"{place}: official draws random bags; set bag_size")
         if self.sizes is not None and self.bag_size is None:
             raise LLPError(f"{place}: sizes needs random bags; set bag_size, or remove sizes")
+        for name in self.methods:
+            try:
+                make(self.method_of(name), self.recipe_of(name).method_options)
+            except LLPError as error:
+                raise LLPError(f"{place}: {name}: {error}") from None
         for method in self.methods or METHODS:
             # The recipe would override what the grid chooses.
             if taken := [key for key in self.chosen(method) if key in self.recipe]:

@@ -32,14 +32,14 @@ def reliability(title: str, curve: Calibration, style: Style, name: str) -> Figu
             bottom=34 / height,
             hspace=0.12,
         )
-        heading(top, f"{shortened(title)} · error {curve.error:.3f}", left)
+        heading(top, f"{shortened(title)} · calibration error {curve.error:.3f}", left)
         top.plot([0, 1], [0, 1], color=MUTED, lw=1, ls=(0, (2, 2)))
         marker, stroke = style.marker, style.stroke
         top.plot(predicted, observed, color=style.light, lw=2, ls=stroke, marker=marker, ms=5)
         top.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), ylabel="observed")
         top.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
         below.bar(centres, count, width=0.8 / _BINS, color=style.light)
-        below.set_ylabel("count")
+        below.set_ylabel("number")
         below.set_xlabel("predicted", labelpad=1)
         below.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
         below.yaxis.set_major_locator(MaxNLocator(2, integer=True))

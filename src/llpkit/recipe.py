@@ -126,7 +126,7 @@ class Recipe(Settings):
     )
     augment: str | Callable[..., Any] | None = setting(
         None,
-        "Augmentation of images: paper, authors, geometric or none (none).",
+        "Augmentation of images, as listed by llpkit augmentations (none).",
         _or_function(_augmentation),
         "NAME",
         text=True,
@@ -155,7 +155,7 @@ class Recipe(Settings):
     )
     precision: str = setting(
         "auto",
-        "32-true, bf16-mixed or 16-mixed; auto is bf16-mixed on a GPU that supports it (auto).",
+        f"{', '.join(PRECISIONS)}; auto is bf16-mixed on a GPU that supports it (auto).",
         lambda place, value: one_of(place, value, PRECISIONS),
         "NAME",
         text=True,

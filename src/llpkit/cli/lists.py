@@ -1,4 +1,4 @@
-"""The commands that list data sets, methods, estimators and networks."""
+"""The commands that list what can be chosen by name."""
 
 from collections.abc import Iterable, Sequence
 
@@ -43,9 +43,9 @@ def methods() -> None:
 
 def estimators() -> None:
     """List the estimators for tables."""
-    from llpkit.estimators.registry import ESTIMATORS, summary
+    from llpkit.estimators import ESTIMATORS
 
-    _print(("name", "what"), [(name, summary(name)) for name in ESTIMATORS])
+    _print(("name", "what"), [(name, entry.summary) for name, entry in ESTIMATORS.items()])
 
 
 def networks() -> None:
@@ -53,6 +53,13 @@ def networks() -> None:
     from llpkit.networks import NETWORKS
 
     _print(("name", "what"), [(name, entry.summary) for name, entry in NETWORKS.items()])
+
+
+def augmentations() -> None:
+    """List the augmentations of images."""
+    from llpkit.augment import AUGMENTATIONS
+
+    _print(("name", "what"), [(name, entry.summary) for name, entry in AUGMENTATIONS.items()])
 
 
 def _print(heads: Sequence[str], rows: Iterable[Sequence[str]], space: int = 0) -> None:

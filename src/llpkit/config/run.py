@@ -96,10 +96,6 @@ class Tracking(Settings):
     )
 
 
-LARGE = ("logistic", "xgboost")
-"""The estimators that Dask fits."""
-
-
 @dataclass(frozen=True)
 class Config:
     """The complete configuration of one run, as in its ``config.yaml``."""
@@ -169,11 +165,12 @@ class Config:
             for_dask = {k for k, v in self.cluster.to_dict().items() if v not in (None, "memory")}
             yield from misplaced(for_dask, option("engine", "dask"))
             return
-        if self.choice.estimator not in LARGE:
-            yield LLPError(
-                f"{option('engine', 'dask')} needs {option('estimator', 'xgboost')} or "
-                f"{option('estimator', 'logistic')}"
-            )
+        from llpkit.estimators import ESTIMATORS
+
+        able = [name for name, entry in ESTIMATORS.items() if entry.dask]
+        if self.choice.estimator not in able:
+            named = " or ".join(option("estimator", name) for name in able)
+            yield LLPError(f"{option('engine', 'dask')} needs {named}")
         memory_only = {
             "dataset": self.data.dataset,
             "image": self.data.image,

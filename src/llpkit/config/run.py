@@ -116,10 +116,7 @@ class Config:
         """Errors for settings that contradict each other."""
         yield from self.data.problems()
         yield from self._large_problems()
-        recipe = self.recipe
-        if recipe.patience is not None and recipe.held_out is None:
-            needed = option("held_out", 0.1)
-            yield LLPError(f"patience needs held-out bags; give {needed}, for example")
+        yield from self.recipe.problems(self.recipe.held_out)
         if self.choice.estimator is None:
             if self.choice.estimator_options:
                 yield LLPError(f"{option('estimator_options')} goes with an estimator; name one")

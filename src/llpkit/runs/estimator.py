@@ -20,7 +20,7 @@ from llpkit.files import Checksums, add_checksums, claim, write_text
 from llpkit.runs.search import SEARCH, search
 from llpkit.tables import FeatureEncoder
 from llpkit.training import Fitted
-from llpkit.training.inputs import Preprocess
+from llpkit.training.inputs import Preprocess, check_shape
 from llpkit.training.model import DESCRIPTION, ENCODER, read_encoder
 
 ESTIMATOR = "estimator.skops"
@@ -46,10 +46,7 @@ class FittedEstimator(Fitted):
     def logits(self, inputs: Any) -> Tensor:
         """Logits ``(n,)`` or ``(n, K)`` of rows ``(n, D)``, or of a data frame."""
         rows = np.asarray(self._inputs(inputs))
-        if rows.shape[1:] != self.input_shape:
-            raise LLPError(
-                f"inputs has shape {rows.shape}; this model takes (rows, {self.input_shape[0]})"
-            )
+        check_shape(rows, self.input_shape)
         with threads_for(rows.size):
             found = self.estimator.decision_function(rows)
         z = torch.from_numpy(np.asarray(found, np.float64))

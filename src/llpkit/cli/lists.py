@@ -8,7 +8,7 @@ from llpkit.cli.printing import echo, terminal
 
 def datasets(data_dir: DataDir = None) -> None:
     """List the data sets, which of them were found, and where to get them."""
-    from llpkit.config import TABLES
+    from llpkit.config import TABLE_DATASETS
     from llpkit.datasets import DATASETS, data_folder
 
     folder = data_folder(data_dir)
@@ -16,7 +16,7 @@ def datasets(data_dir: DataDir = None) -> None:
     for name, entry in DATASETS.items():
         found = entry.found(folder)
         remedy = "" if found else f"{entry.source}; save it there as {entry.save_as}"
-        if name in TABLES:
+        if name in TABLE_DATASETS:
             remedy = "llpkit fit TABLE --bag COLUMN --count COLUMN"
             remedy += " --image COLUMN" if name == "image-table" else ""
         rows.append((name, entry.summary, "yes" if found else "no", remedy))

@@ -31,7 +31,7 @@ def divide(bags: Bags, config: Config) -> dict[str, Bags]:
     generator = torch.Generator().manual_seed(config.recipe.seed)
     parts = {}
     for name, key, share in (
-        ("test", "test_fraction", config.choice.test_fraction),
+        ("test", "test_fraction", config.split.test_fraction),
         ("held-out", "held_out", config.recipe.held_out),
     ):
         if share is not None:

@@ -84,7 +84,7 @@ def train(config: Config, data: DataSet, bags: Bags) -> FittedEstimator:
     """Fit the estimator to the training bags of a table, after a search if one is asked for."""
     from llpkit.estimators.registry import make
 
-    choice, threads = config.choice, config.execution.threads
+    choice, threads = config.estimator, config.execution.threads
     name, options = choice.estimator, choice.estimator_options
     assert name is not None
     if not isinstance(data.inputs, Tensor) or data.inputs.dim() != 2:

@@ -21,7 +21,7 @@ def search(
     from llpkit import estimators
     from llpkit.estimators.searches import grid_of
 
-    choice = config.choice
+    choice = config.estimator
     assert choice.estimator is not None
     assert choice.search is not None
     result = estimators.search(
@@ -50,5 +50,7 @@ def with_chosen_options(config: Config, model: Fitted) -> Config:
     """The configuration with the options that a search chose in place of the search."""
     if SEARCH not in model.details:
         return config
-    options = {**config.choice.estimator_options, **model.details[SEARCH]["chosen"]}
-    return replace(config, choice=config.choice.replace(estimator_options=options, search=None))
+    options = {**config.estimator.estimator_options, **model.details[SEARCH]["chosen"]}
+    return replace(
+        config, estimator=config.estimator.replace(estimator_options=options, search=None)
+    )

@@ -70,7 +70,7 @@ class Augment:
 
     @classmethod
     def authors(cls) -> "Augment":
-        """As in the code of the paper's authors: :meth:`paper` with vertical flips."""
+        """As in the code of the paper's authors: like paper, with vertical flips."""
         return cls(vertical=True)
 
     @classmethod
@@ -229,7 +229,7 @@ for _name in ("paper", "authors", "geometric", "weak", "strong", "none"):
     register(_name, first_line(_preset))(_preset())
 for _name in ("weak", "strong"):
     _no_flip = replace(getattr(Augment, _name)(), flip=False)
-    register(f"{_name}-no-flip", f"{_name} without flips, for digits and letters.")(_no_flip)
+    register(f"{_name}-no-flip", f"Like {_name} without flips, for digits and letters.")(_no_flip)
 
 
 def make(name: str) -> Augmentation:

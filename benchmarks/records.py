@@ -3,17 +3,15 @@
 Rows are dictionaries. A value that is missing is a missing key, also within a nested value.
 """
 
-import contextlib
 import os
-import platform
-import re
 from collections.abc import Iterable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from llpkit.files import atomic
 
 Row = dict[str, Any]
 
@@ -28,9 +26,8 @@ def write(path: Path, rows: Iterable[Row]) -> None:
     rows = list(rows)
     names = dict.fromkeys(name for row in rows for name in row)
     table = pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, path.with_suffix(".partial"))
-    path.with_suffix(".partial").replace(path)
+    with atomic(path) as draft:
+        pq.write_table(table, draft)
 
 
 def add(path: Path, rows: Iterable[Row]) -> None:
@@ -46,16 +43,12 @@ def _known(value: Any) -> Any:
 
 def machine() -> str:
     """Hardware, load and versions."""
-    import torch
+    from llpkit.runs import environment
 
-    cpu, info = platform.machine(), Path("/proc/cpuinfo")
-    if info.exists():
-        cpu = next(iter(re.findall(r"model name\s*: (.+)", info.read_text())), cpu)
-    versions = [f"Python {platform.python_version()}"]
-    for name in ("torch", "NumPy", "numba", "scikit-learn", "llpkit"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions.append(f"{name} {metadata.version(name)}")
+    about = environment()
+    hardware = about["hardware"]
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     return (
-        f"{cpu}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, load average "
-        f"{os.getloadavg()[0]:.1f} at the start\n{', '.join(versions)}"
+        f"{hardware['processor']}, {hardware['cores']} cores, {hardware['threads']} threads, load "
+        f"average {os.getloadavg()[0]:.1f} at the start\n{versions}"
     )

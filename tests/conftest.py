@@ -1,6 +1,8 @@
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"  # the workers share the cores already; before torch loads
@@ -36,6 +38,27 @@ collect_ignore = ["own_parts.py"]  # a plugin: importing it registers what is in
 
 def pytest_runtest_setup() -> None:
     torch.manual_seed(0)  # what a test draws without a generator of its own is the same every time
+
+
+class Done(NamedTuple):
+    """A call of the command line: its exit code and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def llpkit(capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """Run the command line in this process; the exit code and what was printed."""
+    from llpkit.cli import main
+
+    def run(*arguments: object) -> Done:
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        return Done(code, *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture

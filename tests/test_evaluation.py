@@ -205,3 +205,19 @@ def test_bags_without_a_count_judge_nothing():
     log_p = evaluation.bag_log_likelihood(z, more)
     rate = evaluation.constant_rate(some)
     assert evaluation.gain(log_p, more, rate) == evaluation.gain(log_p[:3], some, rate)
+
+
+def test_the_proportion_error_of_noisy_counts_is_the_distance_to_the_most_likely():
+    evidence = Evidence.concat(
+        [
+            Evidence.laplace([2.8, 1.5, -3.0], sizes=[4, 4, 4], scale=1.0),  # 3; 1 or 2; 0
+            Evidence.interval([1], [2]),
+        ]
+    )
+    bags = Bags([0, 4, 8, 12, 16], evidence)
+    low, high = evidence.likeliest
+    assert (low.tolist(), high.tolist()) == ([3, 1, 0, 1], [3, 2, 0, 2])
+    gaps = [abs(2 - 3), 0, 2, 0]  # of an expected count of 2 in every bag
+    assert evaluation.proportion_error(torch.full((16,), 0.5), bags) == sum(gaps) / 16
+    classes = Evidence.gaussian([[2.0, 1.0]], sizes=[3], scale=1.0).likeliest[0]
+    assert classes.tolist() == [[2, 1]]

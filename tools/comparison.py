@@ -19,7 +19,7 @@ from llpkit.experiments.summary import (
     paired,
     variance_of_mean,
 )
-from llpkit.report import BOUND, Interval
+from llpkit.report import Interval
 
 # Accuracy
 
@@ -126,7 +126,7 @@ def times_to_accuracy(runs: Runs, reference: str) -> list[TimeToAccuracy]:
     for name, records in runs.items():
         ours, theirs = paired(runs.get(reference, []), records)
         if ours:
-            compared = name not in (reference, BOUND)
+            compared = name != reference and not records[0].sees_labels
             rows.append(_compared(name, _curves(theirs), _curves(ours) if compared else None))
     return rows
 

@@ -1,7 +1,6 @@
-"""Tables on what differs from the paper: partitions, the grid's noise, digits, runs to come."""
+"""Tables on what differs from the paper: partitions, the grid's noise, digits."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from statistics import fmean, stdev
 
 from comparison import unpaired
@@ -9,9 +8,7 @@ from paper_tables import BIRDS, METHODS, PHOTOS, SECOND, minus, results, runs
 from table_kit import ROOT, Rows, code, recorded, table
 
 from llpkit._text import several
-from llpkit.experiments import Record, Results, load
-from llpkit.experiments.plan import START, epoch_seconds, estimate, plan
-from llpkit.experiments.protocol_file import read
+from llpkit.experiments import Record
 from llpkit.experiments.search import Search, searches
 from llpkit.experiments.summary import by_fold
 from llpkit.methods import METHODS as NAMES
@@ -151,75 +148,9 @@ def digits_steps() -> Rows:
     return rows
 
 
-# Runs to come
-
-
-FULL_SIZE = 0.684 / 0.1998
-"""Epochs of photos at full over half size: results/speed-gpu, and epoch times of group-photos."""
-ONE_BAG = 8.0
-"""Guessed: twenty times the steps, each with a tenth of the images."""
-
-RUNS = (
-    ("AMLE as published, photos", PHOTOS, "convergence", ("amle-paper",), PHOTOS),
-    ("AMLE as published, epoch times", PHOTOS, "epoch-time", ("amle-paper",), PHOTOS),
-    ("", BIRDS, "epoch-time", ("amle-paper",), BIRDS),
-    ("photos at full size", "group-photos-full", "convergence", (), PHOTOS),
-    ("", "group-photos-full", "epoch-time", (), PHOTOS),
-    ("second partition", SECOND, "convergence", (), BIRDS),
-    ("batch sizes", "bird-cat-batches", "epoch-time", (), BIRDS),
-    ("", "bird-cat-batches", "convergence", (), BIRDS),
-    ("bag sizes", "bird-cat-sizes", "bag-size", (), BIRDS),
-    ("LLP-GAN as its authors run it", "bird-cat-llp-gan", "convergence", (), BIRDS),
-    ("", "group-photos-llp-gan", "convergence", (), PHOTOS),
-    ("first targets, vertical flips", "bird-cat-authors", "convergence", (), BIRDS),
-)
-"""What the runs are for, the protocol, the experiment, its methods, and where times come from."""
-
-
-def minutes(name: str, experiment: str, methods: tuple[str, ...], like: str) -> tuple[int, float]:
-    """How many runs of a protocol have no record yet, and their predicted minutes."""
-    folder = ROOT / "results" / name
-    there = (folder / "protocol.yaml").exists()
-    protocol = read(folder / "protocol.yaml") if there else load(name)
-    have = results(name) if there else Results.of(folder, protocol)
-    folds = range(5) if name == SECOND else None
-    left = [r for r in plan(have, experiment, methods, folds) if r.id not in have.ids]
-    seconds = epoch_seconds(results(like))
-    single = [r for r in left if r.recipe["max_bags"] == 1]
-    total = estimate((r for r in left if r not in single), seconds) or 0.0
-    if name == "group-photos-full":
-        total = START * len(left) + FULL_SIZE * (total - START * len(left))
-    total += ONE_BAG * (estimate(single, seconds) or 0.0)
-    return len(left), total / 60
-
-
-def command(name: str, experiment: str, methods: tuple[str, ...]) -> str:
-    """The command that performs the runs."""
-    there = (ROOT / "results" / name / "protocol.yaml").exists()
-    shipped = (Path(load.__code__.co_filename).parent / "presets" / f"{name}.yaml").exists()
-    protocol = name if shipped else f"results/{name}/protocol.yaml --folds 5"
-    some = f" --methods {','.join(methods)}" if methods else ""
-    compiled = " --jobs 4 --compile" if experiment != "epoch-time" else ""
-    out = f" --out results/{name}" if there or shipped else ""
-    return f"llpkit reproduce {protocol} {experiment}{some} --device cuda{compiled}{out}"
-
-
-@table
-def card_plan() -> Rows:
-    """Runs that need a card, in the order of their value."""
-    rows = [["runs", "number", "minutes", "command"]]
-    total = 0.0
-    for title, name, experiment, methods, like in RUNS:
-        number, time = minutes(name, experiment, methods, like)
-        total += time
-        text = f"`{command(name, experiment, methods)}`"
-        rows.append([title, str(number), f"{time:.0f}", text])
-    return [*rows, ["all", "", f"{total:.0f}", ""]]
-
-
 @table
 def paper_deviations() -> Rows:
-    """Everything that differs from the paper, with its measured effect or its price."""
+    """Everything that differs from the paper, with its measured effect, if any."""
     usual = runs(BIRDS)
     first, second = usual, runs(SECOND)
     amles = [
@@ -234,12 +165,6 @@ def paper_deviations() -> Rows:
         minus([runs(f"{folder}-weight-10")["llp-gan"]], [runs(folder)["llp-gan"]])
         for folder in (BIRDS, PHOTOS)
     ]
-    price = {title or name: 0.0 for title, name, *_ in RUNS}
-    last = ""
-    for title, name, *rest in RUNS:
-        last = title or last
-        price[last] += minutes(name, *rest)[1]
-    cost = {title: f"not yet run, {value:.0f} min" for title, value in price.items()}
     steps = {
         r["method"]: r["ratio"] for r in recorded("digits-batches/steps.parquet", batch="one bag")
     }
@@ -250,21 +175,20 @@ def paper_deviations() -> Rows:
             "image size",
             "photos of 72 × 90",
             "half of that (45 × 36, height × width)",
-            cost["photos at full size"],
+            "not yet run",
         ],
         [
             "AMLE",
             "variance Σ p (1 − p)",
             "`amle-paper` adds 1e-12, `amle` 1/12",
-            f"CIFAR-10, `mle` minus `amle` {amles[0]}, minus `amle-paper` {amles[1]}; photos "
-            + cost["AMLE as published, photos"],
+            f"CIFAR-10, `mle` minus `amle` {amles[0]}, minus `amle-paper` {amles[1]}; "
+            "photos not yet run",
         ],
         [
             "first targets",
             "posterior of the untrained network",
             "y / n",
-            f"digits: `mle` {targets[0]}, `mle-pass` {targets[1]}; CIFAR-10 "
-            + cost["first targets, vertical flips"],
+            f"digits: `mle` {targets[0]}, `mle-pass` {targets[1]}; CIFAR-10 not yet run",
         ],
         [
             "network",
@@ -282,39 +206,38 @@ def paper_deviations() -> Rows:
             "vertical flips",
             "in the authors' code",
             "left out; `augment: authors` has them",
-            cost["first targets, vertical flips"] + ", in the same call as the first targets",
+            "not yet run",
         ],
         [
             "LLP-GAN",
             "λ = 1, 3,000 epochs",
             "λ = 100, which the grid chose; 120 and 100 epochs",
-            f"λ = 10: CIFAR-10 {lighter[0]}, photos {lighter[1]}; λ = 1 "
-            + cost["LLP-GAN as its authors run it"],
+            f"λ = 10: CIFAR-10 {lighter[0]}, photos {lighter[1]}; λ = 1 not yet run",
         ],
         [
             "steps of whole-bag methods",
             "one bag per step",
             "as many bags as fit into 128 instances",
             f"digits: epochs of {bags[0]} (`amle`) and {bags[1]} (`dllp`) supervised ones; "
-            f"CIFAR-10 {cost['batch sizes']}",
+            "CIFAR-10 not yet run",
         ],
         [
             "folds",
             "ten",
             "ten; `direct` and `llp-gan` five, bag sizes three",
-            f"bag sizes with five: {cost['bag sizes']}",
+            "bag sizes with five: not yet run",
         ],
         [
             "partition into bags",
             "one",
             "two on CIFAR-10",
-            "see the table of partitions; five folds of all methods: " + cost["second partition"],
+            "see the table of partitions; five folds of all methods: not yet run",
         ],
         [
             "epochs",
             "not compared: only the text of the paper was used",
             "120 and 100; bag sizes 60",
-            f"bag sizes with 120: {cost['bag sizes']}",
+            "bag sizes with 120: not yet run",
         ],
     ]
     return rows

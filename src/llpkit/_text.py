@@ -1,6 +1,8 @@
-"""Phrases for messages, and small HTML tables for notebooks."""
+"""Phrases for messages, rows as CSV, and small HTML tables for notebooks."""
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -17,6 +19,15 @@ def several(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def span(low: int, high: int) -> str:
+    """A range of whole numbers.
+
+    >>> span(3, 3), span(3, 7)
+    ('3', '3 to 7')
+    """
+    return str(low) if low == high else f"{low} to {high}"
+
+
 def a_few(values: Sequence[Any]) -> str:
     """The first five values, and how many more there are.
 
@@ -25,6 +36,22 @@ def a_few(values: Sequence[Any]) -> str:
     """
     more = f" and {len(values) - 5:,} more" if len(values) > 5 else ""
     return ", ".join(map(repr, values[:5])) + more
+
+
+def csv_text(records: Iterable[Mapping[str, object]]) -> str:
+    """Rows as CSV; a key that some rows lack is empty there.
+
+    >>> print(csv_text([{"a": 1}, {"a": 2, "b": 3}]).replace(chr(13), ""), end="")
+    a,b
+    1,
+    2,3
+    """
+    rows = list(records)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)))
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def html_table(

@@ -3,31 +3,13 @@
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import pytest
 import torch
 from markupsafe import Markup
 
 from llpkit.cli import main
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def llpkit(capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """Run the command line in this process; the exit code and what was printed."""
-
-    def run(*arguments: object) -> Done:
-        capsys.readouterr()
-        code = main([str(argument) for argument in arguments])
-        return Done(code, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture(autouse=True)
@@ -77,11 +59,11 @@ def survey(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def fit_survey(llpkit: Callable[..., Done], survey: Path) -> Callable[..., Done]:
+def fit_survey(llpkit: Callable[..., Any], survey: Path) -> Callable[..., Any]:
     """Fit a linear model to the survey, with further options."""
     columns = ("--bag", "district", "--count", "n_yes", "--label", "answer")
 
-    def fit(*options: object) -> Done:
+    def fit(*options: object) -> Any:
         return llpkit("fit", survey, *columns, "--network", "linear", "--epochs", 3, *options)
 
     return fit

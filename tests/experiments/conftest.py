@@ -1,6 +1,5 @@
 """Small experiments on digits, and records as runs would have written them."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from llpkit.cli import main
 from llpkit.experiments import Protocol, Record, WorkerSettings
 from llpkit.experiments.protocol_file import parse
 from llpkit.experiments.records import FoldData
@@ -30,18 +28,6 @@ def _quiet_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def llpkit(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run the command line in this process: exit code, output, errors."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main([str(argument) for argument in arguments])
-        return code, *capsys.readouterr()
-
-    return run
 
 
 def small(**changes: Any) -> Protocol:
@@ -84,7 +70,6 @@ def record(
         final={"epoch": len(accuracy), "accuracy": accuracy[-1], "log_likelihood": -1.0},
         history={**history, "test_accuracy": accuracy, **changes.pop("history", {})},
         seconds=1.0,
-        calibration={"mean_predicted": [0.1], "fraction_positive": [0.2], "number": [10]},
         environment={"device": "cpu", "hardware": HARDWARE, "jobs": 1},
     )
     return replace(made, **changes)
@@ -96,3 +81,14 @@ def by_method(*records: Record) -> dict[str, list[Record]]:
     for each in records:
         found.setdefault(each.method, []).append(each)
     return found
+
+
+def runs(**curves_of: list[list[float]]) -> dict[str, list[Record]]:
+    """Runs by method from a learning curve per fold; underscores in names are dashes."""
+    return by_method(
+        *(
+            record(name.replace("_", "-"), fold, curve)
+            for name, folds in curves_of.items()
+            for fold, curve in enumerate(folds)
+        )
+    )

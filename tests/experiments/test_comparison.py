@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr, ttest_ind
 
-from experiments.conftest import by_method, record
+from experiments.conftest import runs
 from llpkit.report import Interval
 
 
@@ -20,17 +20,6 @@ def comparison():
         import comparison
 
         yield comparison
-
-
-def runs(**curves_of: list[list[float]]):
-    """Runs by method from a learning curve per fold; underscores in names are dashes."""
-    return by_method(
-        *(
-            record(name.replace("_", "-"), fold, curve)
-            for name, folds in curves_of.items()
-            for fold, curve in enumerate(folds)
-        )
-    )
 
 
 def test_differences_along_the_way(comparison):

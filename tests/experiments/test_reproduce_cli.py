@@ -125,6 +125,9 @@ def test_plugins_add_methods_and_data_sets(llpkit, monkeypatch, tmp_path):
         (["p.yaml", "--time-limit", "-1"], "--time-limit = -1"),
         (["check"], "check takes a results folder"),
         (["merge", "a"], "merge takes folders and --out"),
+        (["merge", "a", "--out", "b", "--methods", "mle"], "merge takes no --methods"),
+        (["check", "a", "--jobs", "2"], "check takes no --jobs"),
+        (["list", "digits"], "list takes no further words"),
         (["check", "nowhere"], "nowhere has no protocol.yaml"),
     ],
 )

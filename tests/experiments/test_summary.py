@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import linregress, t
 
-from experiments.conftest import by_method, record
+from experiments.conftest import by_method, record, runs
 from llpkit.experiments.summary import (
     accuracies,
+    bounds,
     difference,
     epoch_times,
     final_mean,
@@ -19,17 +20,6 @@ from llpkit.experiments.summary import (
     reference,
     slopes,
 )
-
-
-def runs(**curves_of: list[list[float]]):
-    """Runs by method from a learning curve per fold; underscores in names are dashes."""
-    return by_method(
-        *(
-            record(name.replace("_", "-"), fold, curve)
-            for name, folds in curves_of.items()
-            for fold, curve in enumerate(folds)
-        )
-    )
 
 
 def test_accuracy_is_that_of_the_last_epoch_over_a_methods_own_folds():
@@ -65,6 +55,11 @@ def test_differences_are_paired_by_fold():
 def test_the_first_learner_from_counts_is_the_reference():
     assert reference(runs(supervised=[[0.9]], dllp=[[0.8]], mle=[[0.8]])) == "dllp"
     assert reference(runs(supervised=[[0.9]])) is None
+
+
+def test_a_variant_that_sees_labels_is_a_bound():
+    every = by_method(*(record(n, 0, [0.9], variant=f"{n}-2") for n in ("supervised", "mle")))
+    assert (bounds(every), reference(every)) == (["supervised-2"], "mle-2")
 
 
 def test_the_corrected_interval_covers_what_the_plain_one_does_not():

@@ -253,5 +253,5 @@ def test_a_sheet_with_cells_far_to_the_right(tmp_path, monkeypatch):
 def test_without_openpyxl(tmp_path, monkeypatch):
     write(tmp_path / "t.xlsx")
     monkeypatch.setitem(sys.modules, "openpyxl", None)
-    with pytest.raises(LLPError, match="pip install openpyxl, or save the table as CSV"):
+    with pytest.raises(LLPError, match=r"openpyxl is not installed; pip install 'llpkit\[excel\]'"):
         Table.read(tmp_path / "t.xlsx")

@@ -54,7 +54,8 @@ def wall() -> Wall:
         for method, final in FINAL.items()
     }
     shown = wall_bags(named, images, class_names=("even", "odd"), truth=odd)
-    return Wall(shown, ("even", "odd"), probability, note="Six training bags.")
+    note = "Six training bags."
+    return Wall(shown, ("even", "odd"), probability, note=note, bounds=["supervised"])
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from llpkit.report import (
     styles,
 )
 from llpkit.report.curves import mean_line, points
-from llpkit.report.end_labels import spread
+from llpkit.report.lines import spread
 from llpkit.report.style import css_variables
 
 MLE = styles(["mle"])["mle"]

@@ -14,10 +14,10 @@ from llpkit.experiments.protocol_file import FILE, write
 from llpkit.experiments.records import FoldData, Record, write_run
 from llpkit.experiments.results import Results
 from llpkit.experiments.run import load
+from llpkit.files import add_checksums, write_text
 from llpkit.report import Figure, Page
 
 METHODS = {"supervised": 0.95, "mle": 0.9, "dllp": 0.8}
-BINS = {"mean_predicted": [0.1, 0.9], "fraction_positive": [0.2, 0.8], "number": [5, 5]}
 
 
 @pytest.fixture(autouse=True)
@@ -45,9 +45,8 @@ def record(plan: Protocol, method: str, fold: int = 0, experiment="convergence",
     given = {
         "recipe": plan.recipe_of(method, experiment, **changes.pop("chosen", {})).to_dict(),
         "data": FoldData("0" * 64, ("even", "odd"), 9, 3, 90, 30),
-        "final": {"accuracy": final, "log_likelihood": -1.0, "proportion_error": 0.1},
+        "final": {"accuracy": final, "log_likelihood": -1.0},
         "history": columns | {"test_accuracy": [0.5, final]},
-        "calibration": BINS,
         "environment": {"command": f"llpkit {experiment}", "versions": {"torch": "2.13"}},
     }
     return Record(experiment, fold=fold, **given | changes)
@@ -269,6 +268,15 @@ def test_only_files_of_an_earlier_report_are_replaced(tmp_path):
     names = {path.name for path in (out / "figures").iterdir()}
     assert {name.partition("-")[0] for name in names} == {"y"}  # figures of x are gone
     assert (out / "notes.txt").read_text() == "mine"
+
+
+def test_a_report_leaves_the_directory_of_a_run_alone(tmp_path):
+    folder, page = fill(tmp_path / "x", protocol()), tmp_path / "run" / "report.html"
+    write_text(page, "of a run")
+    add_checksums(page.parent, [page.name])
+    with pytest.raises(LLPError, match="choose another folder"):
+        write_report([folder], page.parent)
+    assert page.read_text() == "of a run"
 
 
 def test_a_report_needs_records_and_a_folder_of_its_own(tmp_path):

@@ -3,6 +3,7 @@
 import base64
 import io
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -142,16 +143,16 @@ def test_the_example_is_the_first_easy_bag_of_mixed_labels():
 
 
 def test_supervised_alone_has_no_example(tmp_path):
-    wall = Wall([bag([0, 1])], ("no", "yes"), {"supervised": [[0.1, 0.9]]})
+    wall = Wall([bag([0, 1])], ("no", "yes"), {"supervised": [[0.1, 0.9]]}, bounds=["supervised"])
     assert 'class="example' not in render(wall, tmp_path, Example(wall))
-    with_mle = Wall(wall.bags, wall.class_names, {**wall.probability, "mle": [[0.1, 0.9]]})
+    with_mle = replace(wall, probability={**wall.probability, "mle": [[0.1, 0.9]]})
     assert 'class="example' in render(with_mle, tmp_path, Example(with_mle))
 
 
-def test_the_strongest_learner_is_first_and_the_bound_last(wall):
-    methods = Wall([], ("no", "yes"), {key: [] for key in ("supervised", "dllp", "mle")}).methods
-    assert methods == ["mle", "dllp", "supervised"]
-    assert wall.methods[0] == "mle"
+def test_upper_bounds_are_last():
+    methods = {key: [] for key in ("supervised", "mle", "dllp")}
+    wall = Wall([], ("no", "yes"), methods, bounds=["supervised"])
+    assert wall.methods == ["mle", "dllp", "supervised"]
 
 
 def test_without_truth_nothing_is_marked(tmp_path):

@@ -77,6 +77,21 @@ def test_assumptions_are_met():
     assert np.maximum(p, 1 - p).mean() == pytest.approx(0.9, abs=1e-6)
 
 
+def test_rare_values_and_categories_are_guessed_soberly():
+    rng = np.random.default_rng(0)
+    rare = (rng.random(4000) < 0.01).astype(float)
+    p = 1 / (
+        1 + np.exp(-((guess := assume(np.c_[rng.normal(size=4000), rare])).design @ guess.weights))
+    )
+    assert 0.5 < p[rare > 0].mean() < 0.95  # a few rows are not all but certain
+    level = rng.integers(3, size=4000)
+    one_hot = (level[:, None] == np.arange(3)).astype(float)
+    guess = assume(one_hot, accuracy=0.7)
+    assert len(np.unique((guess.design @ guess.weights).round(6))) > 1
+    found = plan(one_hot, sizes=[1, 8], accuracy=0.7)
+    assert max(found[1].standard_errors(200)[:-1]) < 0.5
+
+
 def test_a_constant_column_has_no_weight():
     x = np.column_stack([np.random.default_rng(0).normal(size=400), np.full(400, 0.1)])
     assert assume(x).weights[1] == 0

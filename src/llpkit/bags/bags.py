@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from llpkit._arrays import Array, checked_generator, checked_labels, numbers
-from llpkit._text import SHOWN, html_table, several
+from llpkit._text import SHOWN, html_table, several, span
 from llpkit._validation import share, whole
 from llpkit.bags.groups import Groups, aligned, group, numbered
 from llpkit.bags.indices import checked_offsets, checked_rows, positions
@@ -321,8 +321,7 @@ class Bags:
         )
 
     def _size_range(self) -> str:
-        ends = sorted({int(self.sizes.min()), int(self.sizes.max())})
-        return " to ".join(map(str, ends))
+        return span(int(self.sizes.min()), int(self.sizes.max()))
 
     def __repr__(self) -> str:
         parts = [f"{len(self)} bags", f"{self.num_instances} instances"]

@@ -4,13 +4,15 @@ What the commands do is in :mod:`llpkit.runs` and :mod:`llpkit.experiments`. Hea
 inside the commands, so that help appears at once.
 """
 
+import functools
+import inspect
 import io
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -25,7 +27,6 @@ from llpkit.cli.help import PlainCommand, PlainGroup
 from llpkit.cli.label import label
 from llpkit.cli.options import as_typed
 from llpkit.cli.plan import plan
-from llpkit.cli.plugins import Plugin, load_plugins, with_plugins
 from llpkit.cli.predict import predict
 from llpkit.cli.printing import echo, plain_warnings, terminal
 from llpkit.cli.report import report
@@ -45,6 +46,15 @@ app = typer.Typer(
 
 USER_ERROR = 2
 INTERRUPTED, TERMINATED = 130, 143
+
+Plugin = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A Python file or module that registers your own methods, networks, data sets, …; "
+        "repeatable.",
+        metavar="FILE.py",
+    ),
+]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -109,6 +119,31 @@ def _fail(message: str) -> int:
     return USER_ERROR
 
 
+def _load_plugins(sources: Sequence[str] | None) -> None:
+    """Load plugins, if there are any."""
+    if sources:
+        from llpkit import plugins
+
+        plugins.load(sources)
+
+
+def _with_plugins(command: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--plugin`` to a command."""
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    added = inspect.Parameter(
+        "plugin", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Plugin
+    )
+
+    @functools.wraps(command)
+    def wrapped(*, plugin: Sequence[str] | None, **arguments: Any) -> None:
+        _load_plugins(plugin)
+        command(**arguments)
+
+    kept = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
+    wrapped.__signature__ = inspect.Signature([*kept, added])  # type: ignore[attr-defined]
+    return wrapped
+
+
 def _version(asked: bool) -> None:
     if asked:
         from llpkit import __version__
@@ -124,7 +159,7 @@ def _root(
     ] = False,
     plugin: Plugin = None,
 ) -> None:
-    load_plugins(plugin)
+    _load_plugins(plugin)
 
 
 for _command in (
@@ -146,4 +181,4 @@ for _command in (
     lists.datasets,
     lists.estimators,
 ):
-    app.command(cls=PlainCommand)(with_plugins(_command))
+    app.command(cls=PlainCommand)(_with_plugins(_command))

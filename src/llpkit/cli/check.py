@@ -1,13 +1,12 @@
 """The command ``check``."""
 
-import json
 from typing import Annotated, Any
 
 import typer
 
 from llpkit.cli.arguments import AsJson
 from llpkit.cli.options import OPTIONS, configuration, takes
-from llpkit.cli.printing import echo, note, terminal
+from llpkit.cli.printing import echo, echo_json, note, terminal
 
 PROBLEMS = 1
 
@@ -46,7 +45,7 @@ def check(
 
     checked = check_data(configuration(source, settings))
     if as_json:
-        echo(json.dumps(checked.to_dict(), indent=1))
+        echo_json(checked.to_dict())
     else:
         _print(checked)
     if not checked.found.ok:

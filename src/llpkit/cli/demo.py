@@ -34,8 +34,7 @@ def demo(
     """
     from llpkit.experiments import Results, WorkerSettings, load, reproduce
     from llpkit.experiments.page import write_report
-    from llpkit.experiments.summary import accuracies, difference, final_mean
-    from llpkit.report import BOUND
+    from llpkit.experiments.summary import accuracies, bounds, difference, final_mean
 
     protocol = load("digits").quick() if quick else load("digits")
     out = out or Path("llpkit-demo-quick" if quick else "llpkit-demo")
@@ -51,8 +50,9 @@ def demo(
         for head in ("accuracy %", "gap", "bag log-lik", "constant rate"):
             table.add_column(head, justify="right", no_wrap=True)
         runs = Results.read(out).by_method("convergence")
+        bound = next(iter(bounds(runs)), "")
         for name, accuracy in accuracies(runs).items():
-            gap = None if name == BOUND else difference(runs[name], runs.get(BOUND, []))
+            gap = None if name == bound else difference(runs[name], runs.get(bound, []))
             keys = ("log_likelihood", "baseline_log_likelihood")
             table.add_row(
                 name,

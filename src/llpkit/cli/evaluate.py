@@ -1,11 +1,10 @@
 """The command ``evaluate``."""
 
-import json
 from typing import Any
 
 from llpkit.cli.arguments import AsJson, Device, RunDir, Source, Threshold, TrustModel
 from llpkit.cli.options import OF_NEW_DATA, takes
-from llpkit.cli.printing import echo, note, terminal
+from llpkit.cli.printing import echo_json, note, terminal
 from llpkit.cli.results import measure_table, print_verdict
 
 
@@ -46,7 +45,7 @@ def evaluate(
             "parts": result.parts,
             "verdict": result.verdict,
         }
-        echo(json.dumps(about, indent=1))
+        echo_json(about)
     else:
         terminal().print(measure_table(result.parts))
         print_verdict(result.verdict)

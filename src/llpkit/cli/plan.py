@@ -1,6 +1,5 @@
 """The command ``plan``."""
 
-import json
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +8,7 @@ import typer
 
 from llpkit._validation import number, whole
 from llpkit.cli.arguments import AsJson, TrustModel
-from llpkit.cli.printing import echo, note, terminal
+from llpkit.cli.printing import echo, echo_json, note, terminal
 from llpkit.errors import LLPError
 
 SIZES = "1,2,4,8,16,32,64"
@@ -119,13 +118,17 @@ def plan(
     rows = planned.rows(bags, standard_error, target_accuracy)
     groupings, best = planned.grouping_rows(), planned.plan.best_accuracy
     if as_json:
-        echo(json.dumps({"sizes": rows, "ways": groupings, "best_accuracy": best}, indent=1))
+        echo_json({"sizes": rows, "ways": groupings, "best_accuracy": best})
     else:
         for line in planned.notes:
             note(line)
         _print_rows(rows)
         echo(f"best possible accuracy, with the model known: {best:.1%}")
+        if bags is not None or standard_error is not None:
+            size, column = planned.worst
+            echo(f"standard error: the largest of all weights (in bags of {size}, of {column!r})")
         if groupings:
+            echo("the bags that the table has, by column:")
             _print_rows(groupings)
     if out is not None:
         planned.write(out, rows, bags)

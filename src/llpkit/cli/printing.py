@@ -3,6 +3,8 @@
 Names and values come from files of unknown origin, so all output goes through :func:`plain`.
 """
 
+import json
+import math
 import re
 import sys
 import warnings
@@ -33,6 +35,19 @@ def plain(text: str) -> str:
 def echo(text: object) -> None:
     """Print a line of output."""
     typer.echo(plain(str(text)))
+
+
+def echo_json(content: Any) -> None:
+    """Print JSON; it has no infinities, so numbers that are not finite become null."""
+    echo(json.dumps(_finite(content), indent=1, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class _Plain:

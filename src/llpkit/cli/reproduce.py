@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 FAILED = 1
 _NUMBER = r"\d{1,4}"  # a protocol has at most a thousand folds
 WHICH, WHERE = "What to run", "Where and how long"
+_READS = {
+    "list": (),
+    "merge": ("words", "out"),
+    "check": ("words", "methods", "folds", "device", "data_dir"),
+}
+"""The parameters that these words read; they take no others."""
 
 
 def _option(help: str, panel: str, metavar: str = "", name: str = "") -> Any:
@@ -128,6 +134,7 @@ def reproduce(
     from llpkit.experiments.page import write_report
     from llpkit.experiments.protocol_file import dumps
 
+    _refuse_unread(ctx, protocol)
     given, some = words or [], _listed(methods)
     if protocol == "list":
         _list()
@@ -169,6 +176,16 @@ def reproduce(
         echo(write_report([out], data_dir=data_dir))
     if any(outcome.failed for outcome in outcomes.values()):
         raise typer.Exit(FAILED)
+
+
+def _refuse_unread(ctx: typer.Context, word: str) -> None:
+    """Refuse arguments and options that ``list``, ``merge`` or ``check`` would ignore."""
+    for parameter in ctx.command.params if word in _READS else ():
+        source = ctx.get_parameter_source(parameter.name or "")
+        typed = source is not None and source.name == "COMMANDLINE"
+        if typed and parameter.name not in ("protocol", "plugin", *_READS[word]):
+            name = "further words" if parameter.name == "words" else parameter.opts[0]
+            raise LLPError(f"reproduce {word} takes no {name}; leave it out")
 
 
 def _list() -> None:

@@ -1,14 +1,14 @@
 """The commands ``summary`` and ``shares``."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from llpkit._text import csv_text
 from llpkit.cli.arguments import AsJson, Quiet, RunDir, Source, TrustModel
 from llpkit.cli.options import takes
-from llpkit.cli.printing import echo, note, shown
+from llpkit.cli.printing import echo, echo_json, note, shown
 from llpkit.errors import LLPError
 from llpkit.files import write_bytes, write_text
 
@@ -60,8 +60,9 @@ def summary(
         "log_likelihood": result.log_likelihood,
         "covariance": covariance,
         "parameters": result.records(),
+        "notes": result.notes,
     }
-    echo(json.dumps(content, indent=1))
+    echo_json(content)
 
 
 @takes([*_COLUMNS, "data.counts_table"])
@@ -128,7 +129,6 @@ def shares(
       llpkit shares runs/people --by region --out shares.csv
     """
     from llpkit import runs
-    from llpkit.report import csv_text
 
     covariance = "sandwich" if sandwich else "observed"
     if figure is not None and figure.suffix.lower() not in (".png", ".pdf"):
@@ -166,7 +166,7 @@ def shares(
             level=level,
         )
     if as_json:
-        echo(json.dumps(result.records(), indent=1))
+        echo_json(result.records())
     elif not quiet:
         for line in notes:
             note(line)

@@ -53,6 +53,8 @@ class LLPEnsembleClassifier(BaseLLP):
         estimators_: The estimators, fitted to all bags.
         weights_: Their weights, including the scales, ``(M,)``.
         shift_: The intercept, ``()`` or ``(K,)``.
+        parts_: By kind of estimator, its share of all weights; a kind is what differs in more than
+            the seed.
         approximation_: The approximation in use, ``None`` if exact.
 
     >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
@@ -65,6 +67,7 @@ class LLPEnsembleClassifier(BaseLLP):
     estimators_: list[BaseLLP]
     weights_: Array
     shift_: Array
+    parts_: dict[str, float]
 
     def __init__(
         self,
@@ -86,6 +89,8 @@ class LLPEnsembleClassifier(BaseLLP):
         members = self._members(random)
         self.weights_ = np.full(len(members), 1 / len(members))
         self.shift_ = np.zeros(() if bags.num_classes is None else bags.num_classes)
+        shares = _shares_by_kind(members)
+        of_kinds = np.full(len(shares), 1 / len(shares))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # members that stop early get a low weight
             weighted = len(members) > 1 and len(bags) >= 2 * self.n_folds
@@ -95,9 +100,14 @@ class LLPEnsembleClassifier(BaseLLP):
                     few = bags[random_sample(bags.sizes.numpy(), _HELD_OUT_ROWS, random, least=64)]
                     folds = fold_of_rows(few, self.n_folds, random)
                     z = _out_of_fold(members, X, few, folds, steps)
-                    shares = _shares_by_kind(members)
-                    self.weights_, self.shift_ = _weights(z, shares, few, self.approximation_)
+                    of_kinds, shares, self.shift_ = _weights(z, shares, few, self.approximation_)
+                    self.weights_ = of_kinds @ shares
                 self.estimators_ = [_fitted(member, X, bags, steps) for member in members]
+        total = of_kinds.sum() or 1.0
+        self.parts_ = {}
+        for share, weight in zip(shares, of_kinds, strict=True):
+            name = _kind(members[int(share.argmax())])
+            self.parts_[name] = self.parts_.get(name, 0.0) + float(weight / total)
 
     def _logits(self, X: Any) -> Array:
         z = self.shift_ + sum(
@@ -181,8 +191,8 @@ def _shares_by_kind(members: list[BaseLLP]) -> Array:
 
 def _weights(
     out_of_fold: list[Array], shares: Array, bags: Bags, approximation: Any
-) -> tuple[Array, Array]:
-    """The weights of the members and the shift that make the counts most likely."""
+) -> tuple[Array, Array, Array]:
+    """The weights of the kinds that make the counts most likely, their shares, and the shift."""
     parts = np.stack([z[bags.rows.numpy()] for z in out_of_fold])  # (M, N) or (M, N, K)
 
     def scale(z: Array) -> Array:
@@ -195,7 +205,7 @@ def _weights(
     z = np.tensordot(shares, parts, 1)  # (V, N) or (V, N, K)
     equal = np.full(len(z), 1 / len(z))
     weights, shift = _most_likely(z, equal, _SHRINKAGE, bags, approximation)
-    return weights @ shares, shift
+    return weights, shares, shift
 
 
 def _most_likely(

@@ -17,6 +17,7 @@ from llpkit.likelihood.budget import (
     even_sample,
     tractability,
 )
+from llpkit.probability import probability_of
 from llpkit.ragged import segment_sum
 
 _RATE_BUDGET, _RATE_STEPS = 2**18, 100
@@ -156,18 +157,25 @@ def _constant_logits(rate: Tensor, bags: Bags) -> Tensor:
 def proportion_error(probability: Any, bags: Bags) -> float:
     """Mean absolute difference between predicted and known proportions, in engine order.
 
-    If a count is a range, the distance to the range is used. Empty bags and bags without a count
-    are left out.
+    If a count is a range, the distance to the range is used; if it is noisy, the distance to the
+    most likely counts. Empty bags and bags without a count are left out.
     """
     p = check_length(check_probabilities(probability), "probabilities", bags)
     n = bags.sizes.clamp(min=1).to(p.dtype)
-    low, high = bags.evidence.low, bags.evidence.high
+    low, high = bags.evidence.likeliest
     if p.dim() == 2:
         n = n[:, None]
     total = segment_sum(p, bags.offsets)  # (B,) or (B, K)
     gap = (low - total).clamp(min=0) + (total - high).clamp(min=0)
     kept = bags.informative
     return float((gap / n)[kept].mean()) if bool(kept.any()) else 0.0
+
+
+def posterior_of(logits: Tensor, bags: Bags) -> Tensor:
+    """Label probabilities given the counts, one row per row of the table, as logits have."""
+    phi = probability_of(logits)  # rows in no bag keep it
+    phi[bags.rows] = best_posterior(logits[bags.rows], bags.evidence, bags.offsets, validate=True)
+    return phi
 
 
 def _tractability(bags: Any) -> Tractability:

@@ -10,7 +10,7 @@ from torch import Tensor
 from llpkit._arrays import real_tensor
 from llpkit._text import SHOWN, html_table
 from llpkit.errors import LLPError
-from llpkit.ragged import instances_of, to_offsets
+from llpkit.ragged import bag_index, instances_of, to_offsets
 
 NO_BOUND = 2**62
 """An upper end that no bag reaches."""
@@ -188,6 +188,27 @@ class CountWeights:
         """Which bags have an exact count, ``(B,)`` bool."""
         cells = (self.low == self.high) & ~self.weighted
         return cells if cells.dim() == 1 else cells.all(1)
+
+    @property
+    def likeliest(self) -> tuple[Tensor, Tensor]:
+        """The smallest and the largest count of the greatest weight, in the shape of the counts.
+
+        >>> from llpkit import Evidence
+        >>> Evidence.gaussian([1.8], sizes=[4], scale=1.0).likeliest
+        (tensor([2]), tensor([2]))
+        """
+        if len(self.table) == 0:
+            return self.low, self.high
+        low, high = self.low.reshape(-1).clone(), self.high.reshape(-1).clone()  # one per cell
+        cell = bag_index(self.table_offsets)  # of every entry of the table
+        best = torch.full_like(low, -torch.inf, dtype=torch.float64)
+        best.scatter_reduce_(0, cell, self.table, "amax")
+        top = (self.table == best[cell]).nonzero()[:, 0]
+        cell = cell[top]
+        counts = low[cell] + top - self.table_offsets[cell]
+        low.scatter_reduce_(0, cell, counts, "amin", include_self=False)
+        high.scatter_reduce_(0, cell, counts, "amax", include_self=False)
+        return low.reshape(self.shape), high.reshape(self.shape)
 
     @property
     def counts(self) -> Tensor:

@@ -9,7 +9,6 @@ from torch import Tensor
 from llpkit import evaluation
 from llpkit.bags import Bags
 from llpkit.likelihood.budget import cost, even_sample
-from llpkit.probability import probability_of
 from llpkit.ragged import instances_of
 from llpkit.training import Callback, Feed
 from llpkit.training.callbacks import instance_measures
@@ -41,13 +40,10 @@ class TestFoldMeasures(Callback):
         if not self.every_epoch and row["epoch"] < session.epochs:
             return
         z = self._look(session)
-        p = probability_of(z)
         row |= instance_measures(z, self.truth)
-        row["test_brier"] = evaluation.brier(p, self.truth)
         measured = evaluation.bag_log_likelihood(z[self.at], self.some)
         row["test_log_likelihood"] = float(measured.mean())
         row["test_baseline_log_likelihood"] = self.baseline
-        row["test_proportion_error"] = evaluation.proportion_error(p, self.bags)
 
     def on_end(self, session: Any) -> None:
         """Predict once more if a resumed run had no epoch left."""
@@ -60,16 +56,6 @@ class TestFoldMeasures(Callback):
             self.feed = Feed(self.inputs[self.bags.rows], session.task.device)
         self.logits = session.logits(self.feed).double().cpu()
         return self.logits
-
-    def calibration(self) -> dict[str, list[float]]:
-        """The reliability after the last epoch, in 20 bins."""
-        assert self.logits is not None
-        found = evaluation.calibration(probability_of(self.logits), self.truth, bins=20)
-        return {
-            "mean_predicted": [round(p, 6) for p in found.mean_predicted.tolist()],
-            "fraction_positive": [round(p, 6) for p in found.fraction_positive.tolist()],
-            "number": found.number.tolist(),
-        }
 
     def examples(self) -> list[dict[str, Any]]:
         """Predictions of a few test bags, preferably with mixed labels and of a convenient size.

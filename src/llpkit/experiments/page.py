@@ -12,9 +12,10 @@ from llpkit.experiments.results import Results
 from llpkit.files import Checksums, claim, sha256
 from llpkit.methods import METHODS
 from llpkit.recipe import Recipe
-from llpkit.report import BOUND, Block, Example, Facts, Notes, Page, Section, styles, write_page
+from llpkit.report import Block, Example, Facts, Notes, Page, Section, styles, write_page
 
-PAGE, FILES, FIGURES = "report.html", "files.json", "figures"
+PAGE, FIGURES = "report.html", "figures"
+FILES = "files.json"  # checksums.json lists the same names in the directory of a run
 
 
 def write_report(
@@ -119,8 +120,11 @@ def _lead(every: Sequence[Results]) -> list[str]:
         f"Items come in bags, and only {what}. From such counts alone each method here learns a "
         "classifier for single items."
     )
-    if BOUND in {r.method for r in _records(every)}:
-        text += f" All of them see the same bags; {BOUND}, the upper bound, also sees every label."
+    if bounds := sorted({r.method for r in _records(every) if r.sees_labels}):
+        text += (
+            f" All of them see the same bags; {' and '.join(bounds)} also learned from every "
+            "label, as an upper bound."
+        )
     return [text]
 
 

@@ -8,8 +8,9 @@ from llpkit.errors import LLPError
 from llpkit.experiments.records import Record
 from llpkit.experiments.results import Results
 from llpkit.experiments.run import load
+from llpkit.experiments.summary import bounds
 from llpkit.report import Wall, WallBag, WallInstance
-from llpkit.report.images import is_picture
+from llpkit.report.instances import is_picture
 
 
 def example_bags(results: Results, data_dir: str | None) -> Wall | None:
@@ -38,6 +39,7 @@ def example_bags(results: Results, data_dir: str | None) -> Wall | None:
         names,
         {method: [e["probability"] for e in r.examples] for method, r in chosen.items()},
         note="Bags of the first test fold, after the last epoch. No method was trained on them.",
+        bounds=bounds(results.by_method("convergence")),
     )
 
 

@@ -13,6 +13,7 @@ from llpkit.experiments.summary import (
     LEVEL,
     Runs,
     accuracies,
+    bounds,
     by_size,
     difference,
     epoch_times,
@@ -22,7 +23,6 @@ from llpkit.experiments.summary import (
     slopes,
 )
 from llpkit.report import (
-    BOUND,
     Block,
     Cell,
     Column,
@@ -82,15 +82,15 @@ def _accuracy_table(runs: Runs) -> PageTable:
     about = "One fold, so the spread is not known."
     if most_folds(runs) > 1:
         about = f"Mean ± one standard deviation over {_folds(runs.values())}."
-    constant = final_mean(runs[first or BOUND], "baseline_log_likelihood")
+    constant = final_mean(runs[first or next(iter(runs))], "baseline_log_likelihood")
     if constant is not None:
         about += (
             f" The log-likelihood would be {Spread(constant):.3f} if every instance had the same "
             "probability."
         )
-    if len([name for name in runs if name != BOUND]) > 1:
+    if len(runs) - len(bounds(runs)) > 1:
         about += " Bold: the best of the methods that learn from counts."
-    return PageTable(columns, rows, about, apart=[BOUND])
+    return PageTable(columns, rows, about, apart=bounds(runs))
 
 
 def _curves(runs: Runs, label: str, look: Look) -> Section:
@@ -138,7 +138,7 @@ def _sizes(runs: Runs, label: str, look: Look) -> Section:
         "Accuracy against bag size",
         [
             Figures(present([figure])),
-            PageTable(columns, rows, apart=[BOUND]),
+            PageTable(columns, rows, apart=bounds(runs)),
             Details("Learning curves at every size", [Figures(present(curves))]),
         ],
         text,
@@ -153,7 +153,7 @@ def _times(runs: Runs, machine: str) -> Section:
     digits = 1 + decimals(time.seconds.mean for time in times.values())
     columns = [
         Column("Seconds per epoch", "± one standard deviation over epochs", f".{digits}f"),
-        Column("Ratio", f"to {BOUND} in the same turn", ".2f"),
+        Column("Ratio", f"to {next(iter(bounds(runs)), '')} in the same turn", ".2f"),
         Column("Turns", spec="d"),
     ]
     rows: list[tuple[str, list[Cell]]] = [
@@ -161,7 +161,7 @@ def _times(runs: Runs, machine: str) -> Section:
     ]
     return Section(
         "Epoch time",
-        [PageTable(columns, rows, apart=[BOUND])],
+        [PageTable(columns, rows)],
         f"Methods take turns, each alone on the machine ({machine}). The first {WARM_UP} epochs "
         "of each turn are left out.",
     )
@@ -189,7 +189,7 @@ def _grid(results: Results, found: Sequence[Search]) -> Section:
         rows.append((search.method, [_choice(search), max(scores, default=None), *numbers]))
     return Section(
         "Choice of hyper-parameters",
-        [PageTable(columns, rows, apart=[BOUND])],
+        [PageTable(columns, rows)],
         f"The score is the mean log-likelihood of held-out bags ({grid.held_out:.0%} of the "
         f"training bags) after {grid.epochs} epochs over {grid.folds} folds; no label is used. "
         "(end): the best value is the last one tried on its axis.",

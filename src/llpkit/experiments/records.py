@@ -13,11 +13,12 @@ from typing import Any
 
 from llpkit.errors import LLPError
 from llpkit.files import atomic, write_text
+from llpkit.methods import METHODS
 from llpkit.recipe import Recipe
 
 RUNS = "runs"
 """Folder of the small files."""
-_TEXT = ("calibration", "examples", "environment", "method_options")
+_TEXT = ("examples", "environment", "method_options")
 """Fields that a Parquet file holds as JSON text."""
 _NESTED = ("data", "final", "selected", "history")
 """Fields that it holds in columns such as ``final.accuracy``."""
@@ -63,6 +64,11 @@ class ExperimentRun:
         return self.variant or str(self.recipe["method"])
 
     @property
+    def sees_labels(self) -> bool:
+        """Whether the method learns from every label: an upper bound for the others, no rival."""
+        return METHODS[self.recipe["method"]].needs_labels
+
+    @property
     def id(self) -> str:
         """Twelve hexadecimal digits: a hash of everything in which runs of a folder differ."""
         text = json.dumps(
@@ -96,7 +102,6 @@ class Record(ExperimentRun):
         selected: The same after the epoch selected by held-out bags, if there were any.
         history: Metrics after every epoch, one list per metric.
         seconds: Time of the whole run.
-        calibration: ``mean_predicted``, ``fraction_positive`` and ``number`` of 20 bins.
         examples: Predictions of a few test bags: ``bag``, ``count``, ``size``, ``rows``,
             ``probability``, ``truth``.
         environment: Command, versions, hardware, device.
@@ -109,7 +114,6 @@ class Record(ExperimentRun):
     selected: Mapping[str, float] | None = None
     history: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     seconds: float = 0.0
-    calibration: Mapping[str, Sequence[float]] | None = None
     examples: Sequence[Mapping[str, Any]] = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
 

@@ -182,13 +182,8 @@ def train(run: ExperimentRun, settings: WorkerSettings, state: Path | None = Non
         selected=selected,
         history=columns(model.history),
         seconds=round(epochs.before + time.perf_counter() - start, 3),
-        calibration=None if blind else measures.calibration(),
         examples=measures.examples() if run.experiment == "convergence" and run.fold == 0 else (),
-        environment={
-            **environment_of(settings),
-            "started": started,
-            "parameters": sum(p.numel() for p in model.network.parameters()),
-        },
+        environment={**environment_of(settings), "started": started},
     )
 
 

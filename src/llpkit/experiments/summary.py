@@ -12,7 +12,7 @@ from statistics import fmean, linear_regression, stdev
 
 from llpkit.experiments.protocol import WARM_UP
 from llpkit.experiments.records import Record
-from llpkit.report import BOUND, Interval, Spread
+from llpkit.report import Interval, Spread
 
 Runs = Mapping[str, Sequence[Record]]
 """The records of one experiment by method, as from :meth:`Results.by_method`."""
@@ -40,9 +40,14 @@ def final_mean(records: Sequence[Record], key: str) -> float | None:
     return fmean(known) if known else None
 
 
+def bounds(runs: Runs) -> list[str]:
+    """The methods that see every label: upper bounds for the others."""
+    return [name for name, records in runs.items() if records[0].sees_labels]
+
+
 def reference(runs: Runs) -> str | None:
     """The method that the others are compared with: the first one that learns from counts."""
-    return next((name for name in runs if name != BOUND), None)
+    return next((name for name in runs if name not in bounds(runs)), None)
 
 
 def paired(one: Sequence[Record], other: Sequence[Record]) -> tuple[list[Record], list[Record]]:
@@ -132,7 +137,7 @@ def size_accuracies(runs: Runs) -> dict[str, dict[int, Spread]]:
     sizes = sorted({record.bag_size or 0 for records in runs.values() for record in records})
     for name, every in runs.items():
         own = by_size(every)
-        if name == BOUND and all(r.data and r.data.redrawn for r in every) and len(own) == 1:
+        if name in bounds(runs) and all(r.data and r.data.redrawn for r in every) and len(own) == 1:
             own = {size: list(every) for size in sizes}
         found[name] = {n: Spread.of(by_fold(its).values()) for n, its in own.items()}
     return found
@@ -175,7 +180,7 @@ class EpochTime:
 
     Args:
         seconds: Over the epochs of all turns, except the first ones of each.
-        ratio: To supervised training, over the turns that both have.
+        ratio: To the first upper bound, over the turns that both have.
         turns: Number of turns.
     """
 
@@ -190,7 +195,7 @@ def epoch_times(runs: Runs) -> dict[str, EpochTime]:
         name: {record.fold: _seconds([record]).mean for record in records}
         for name, records in runs.items()
     }
-    bound = turns.get(BOUND, {})
+    bound = next((turns[name] for name in bounds(runs)), {})
     found = {}
     for name, records in runs.items():
         ratios = [its / bound[turn] for turn, its in turns[name].items() if turn in bound]

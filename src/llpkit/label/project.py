@@ -9,6 +9,7 @@ from typing import Any
 from scipy.special import expit
 from torch import Tensor
 
+from llpkit._text import span
 from llpkit._validation import one_of, option, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
@@ -27,10 +28,6 @@ class Contradiction(LLPError):
     def __init__(self, message: str, bag: int) -> None:
         super().__init__(message)
         self.bag = bag
-
-
-def _span(low: int, high: int) -> str:
-    return str(low) if low == high else f"{low} to {high}"
 
 
 class Project:
@@ -228,7 +225,7 @@ class Project:
         if not 0 <= low <= high <= size or (low <= most and high >= least):
             return  # the store refuses counts that no bag of this size can have
         raise LLPError(
-            f"not saved: with these labels, the count of the bag is {_span(least, most)} of {size} "
+            f"not saved: with these labels, the count of the bag is {span(least, most)} of {size} "
             "(it includes labelled items). Change the count or the labels"
         )
 
@@ -244,7 +241,7 @@ class Project:
             return
         # The counts of others are not shown; see describe().
         own = next((a for a in answers if a.person == person), None)
-        count = "" if own is None else f", {_span(own.low, own.high)} of {len(bags[bag])},"
+        count = "" if own is None else f", {span(own.low, own.high)} of {len(bags[bag])},"
         raise Contradiction(
             f"label not saved: the count of {self.store.bag_names()[bag]}{count} leaves no room "
             "for it. Count the bag again, then label the item",

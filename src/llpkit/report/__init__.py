@@ -7,9 +7,10 @@ network request and runs no script. Nothing here trains or reads anything.
 
 from llpkit.report.bars import importance_bars
 from llpkit.report.blocks import Block, Details, Facts, Figures, Notes, Paragraph
-from llpkit.report.calibration import reliability
+from llpkit.report.calibration import reliability, transform_histogram
 from llpkit.report.curves import (
     epoch_curves,
+    plan_curves,
     run_curves,
     run_panels,
     size_curves,
@@ -18,15 +19,12 @@ from llpkit.report.figure import Figure, present
 from llpkit.report.history import history_figure
 from llpkit.report.instances import WallBag, WallInstance, wall_bags
 from llpkit.report.page import Page, Section, write_page
-from llpkit.report.planning import plan_curves
 from llpkit.report.spread import Interval, Spread
-from llpkit.report.style import BOUND, Style, styles
-from llpkit.report.table import Cell, Column, PageTable, csv_text, decimals
-from llpkit.report.transform import transform_histogram
+from llpkit.report.style import Style, styles
+from llpkit.report.table import Cell, Column, PageTable, decimals
 from llpkit.report.wall import Example, Wall
 
 __all__ = [
-    "BOUND",
     "Block",
     "Cell",
     "Column",
@@ -46,7 +44,6 @@ __all__ = [
     "Wall",
     "WallBag",
     "WallInstance",
-    "csv_text",
     "decimals",
     "epoch_curves",
     "history_figure",

@@ -1,4 +1,4 @@
-"""Curves of runs: metrics by epoch and by bag size."""
+"""Curves: metrics by epoch and by bag size, and what a plan expects by bag size."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 from llpkit.report.figure import Figure
 from llpkit.report.lines import EPOCHS, SIZES, Line, draw_lines
 from llpkit.report.spread import Spread
-from llpkit.report.style import CONSTANT, TRAINING, Style
+from llpkit.report.style import CONSTANT, TRAINING, Style, styles
 
 History = Sequence[Mapping[str, Any]]
 """One mapping per epoch of a run: ``epoch`` and any metrics, which may be missing or ``None``."""
@@ -114,3 +114,28 @@ def mean_line(label: str, style: Style, runs: Sequence[History], key: str) -> Li
     columns = [[value[epoch] for value in values] for epoch in epochs]
     sd = [stdev(column) for column in columns] if len(runs) > 1 else []
     return Line(label, style, epochs, [fmean(column) for column in columns], sd)
+
+
+def plan_curves(
+    worth: Mapping[int, float], expected: Mapping[str, Mapping[int, float]], best: float
+) -> list[Figure | None]:
+    """The figures of a plan.
+
+    Args:
+        worth: For each bag size, how many labels one count is worth.
+        expected: For each number of bags, the expected accuracy by bag size.
+        best: The accuracy of a classifier that knows the model.
+    """
+    look = styles(["mle", *expected])
+    sizes = sorted(worth)
+    count = Line("one count", look["mle"], sizes, [worth[size] for size in sizes])
+    label = Line("one label", CONSTANT, sizes, [1.0] * len(sizes))
+    lines = [
+        Line(name, look[name], sizes, [values[size] for size in sizes])
+        for name, values in expected.items()
+    ]
+    top = Line("best", CONSTANT, sizes, [best] * len(sizes))
+    return [
+        draw_lines("plan-worth", "Labels that one count is worth", [count, label], SIZES),
+        draw_lines("plan-accuracy", "Expected accuracy", [top, *lines], SIZES, percent=True),
+    ]

@@ -1,19 +1,24 @@
 """Bags for a wall: their instances and their known counts."""
 
+import base64
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from llpkit._arrays import Files
+from llpkit._text import span
 from llpkit.bags import Bag, Bags
-from llpkit.report.images import data_uri, is_crisp, is_picture
 
 FEATURES = 4  # features shown for an instance without an image
 SHOWN = 12  # most instances shown per bag; the others are only counted
+CRISP = 40  # images up to this side are enlarged with square pixels
+LARGEST = 112  # larger images are reduced to this side: the page must stay small
 
 
 @dataclass(frozen=True)
@@ -23,7 +28,7 @@ class WallInstance:
     Args:
         caption: Shown instead of an image, such as a few features, one per line; with an image,
             its description.
-        image: See :func:`llpkit.report.images.is_picture`; or ``None``.
+        image: See :func:`is_picture`; or ``None``.
         truth: The true label, if known.
     """
 
@@ -144,9 +149,30 @@ def known_text(bag: Bag, class_names: Sequence[str]) -> str:
 
 
 def _range(low: int, high: int, size: int) -> str:
-    high = min(high, size)
-    if low == high:
-        return str(low)
-    if high == size and low > 0:
+    if high >= size > low > 0:
         return f"at least {low}"
-    return f"{low} to {high}"
+    return span(low, min(high, size))
+
+
+def is_picture(image: Any) -> bool:
+    """Whether an array can be shown: uint8 ``(1, H, W)`` or ``(3, H, W)``."""
+    return image.ndim == 3 and image.dtype == np.uint8 and len(image) in (1, 3)
+
+
+def is_crisp(image: NDArray[np.uint8]) -> bool:
+    """Whether a picture is small enough to be shown with square pixels."""
+    return bool(max(image.shape[1:]) <= CRISP)
+
+
+def data_uri(image: NDArray[np.uint8]) -> str:
+    """A picture as a ``data:`` address: PNG when small, JPEG when larger."""
+    picture = Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
+    stream = io.BytesIO()
+    if is_crisp(image):
+        picture.save(stream, "PNG", optimize=True)
+        kind = "png"
+    else:
+        picture.thumbnail((LARGEST, LARGEST))
+        picture.save(stream, "JPEG", quality=82)
+        kind = "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"

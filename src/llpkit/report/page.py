@@ -10,7 +10,7 @@ import jinja2
 from llpkit.files import write_text
 from llpkit.report.blocks import Block, Details, Figures
 from llpkit.report.figure import Figure
-from llpkit.report.style import BOUND, Style, css_variables
+from llpkit.report.style import Style, css_variables
 from llpkit.report.wall import Wall
 
 
@@ -94,7 +94,6 @@ def write_page(page: Page, path: Path | str, *, figures_dir: Path | str | None =
         look=page.look,
         light=light,
         dark=dark,
-        bound=BOUND,
         methods=max((len(wall.methods) for wall in walls), default=0),
     )
     return write_text(Path(path), text)

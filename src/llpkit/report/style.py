@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-BOUND = "supervised"  # sees every label: the bound for the others, not a rival
-
 # Figures are drawn in the light colours. In a page each colour becomes the CSS variable of the same
 # name, so that one SVG serves both themes. No two light colours may be equal.
 INK, MUTED, GRID = "#1c2127", "#59636e", "#dfe3e8"
@@ -54,7 +52,7 @@ class Style:
 
 
 _KNOWN = {
-    BOUND: Style("supervised", "#616a75", "#b4bcc6", 1.8, (5, 2.2), "s"),
+    "supervised": Style("supervised", "#616a75", "#b4bcc6", 1.8, (5, 2.2), "s"),
     "mle": Style("mle", "#0a5cad", "#62b3ff", 2.8, (), "o"),
     "teacher": Style("teacher", "#b00020", "#ff8090", 2.6, (), "H"),
     "mle-pass": Style("mle-pass", "#5a48b8", "#ad9fff", 1.7, (), "X"),

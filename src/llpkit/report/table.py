@@ -1,9 +1,7 @@
-"""Tables of typed columns, and rows as CSV."""
+"""Tables of typed columns."""
 
-import csv
-import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal, NamedTuple
@@ -140,19 +138,3 @@ def decimals(values: Iterable[float]) -> int:
     """
     largest = max(values, default=0.0)
     return max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 0
-
-
-def csv_text(records: Iterable[Mapping[str, object]]) -> str:
-    """Rows as CSV; a key that some rows lack is empty there.
-
-    >>> print(csv_text([{"a": 1}, {"a": 2, "b": 3}]).replace(chr(13), ""), end="")
-    a,b
-    1,
-    2,3
-    """
-    rows = list(records)
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)))
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()

@@ -1,7 +1,9 @@
 """Runs that train an estimator instead of a network: fitting, saving, loading, inspecting."""
 
 import json
+import math
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,14 @@ from llpkit.config import Config
 from llpkit.datasets import DataSet
 from llpkit.errors import LLPError
 from llpkit.files import Checksums, add_checksums, claim, write_text
-from llpkit.runs.search import SEARCH, search
 from llpkit.tables import FeatureEncoder
 from llpkit.training import Fitted
 from llpkit.training.inputs import Preprocess, check_shape
 from llpkit.training.model import DESCRIPTION, ENCODER, read_encoder
 
 ESTIMATOR = "estimator.skops"
+SEARCH = "search"
+FOLDS = 5
 
 
 class FittedEstimator(Fitted):
@@ -66,7 +69,6 @@ class FittedEstimator(Fitted):
             warnings.simplefilter("ignore", UserWarning)
             estimators.save(self.estimator, folder / ESTIMATOR)
         about = {
-            "format": 1,
             "num_classes": self.num_classes,
             "num_features": self.input_shape[0],
             "details": self.details,
@@ -102,7 +104,7 @@ def train(config: Config, data: DataSet, bags: Bags) -> FittedEstimator:
                 if choice.search is None:
                     model.fit(rows, bags.evidence, bags.bag_index.numpy())
                 else:
-                    model, details[SEARCH] = search(config, model, rows, bags)
+                    model, details[SEARCH] = _search(config, model, rows, bags)
         except LLPError:
             raise
         except Exception as error:  # classifiers refuse bad options in all kinds of ways
@@ -114,6 +116,48 @@ def train(config: Config, data: DataSet, bags: Bags) -> FittedEstimator:
             ) from error
     details["warnings"] = sorted({str(warning.message) for warning in caught})
     return FittedEstimator(model, bags.num_classes, rows.shape[1], history_of(model), details)
+
+
+def _search(
+    config: Config, estimator: Any, rows: np.ndarray[Any, Any], bags: Bags
+) -> tuple[Any, dict[str, Any]]:
+    """The best candidate, fitted, and the record of the search, which can be saved as JSON."""
+    from llpkit import estimators
+    from llpkit.estimators.searches import grid_of
+
+    choice = config.estimator
+    assert choice.estimator is not None
+    assert choice.search is not None
+    result = estimators.search(
+        estimator,
+        rows,
+        bags.evidence,
+        bags.bag_index.numpy(),
+        grid_of(choice.estimator, choice.estimator_options),
+        candidates=choice.search,
+        n_folds=FOLDS,
+        random_state=config.recipe.seed,
+    )
+    tried = [
+        # JSON has no NaN, which is the mean of a candidate that cannot be fitted.
+        {key: _finite(value) for key, value in candidate._asdict().items()}
+        for candidate in estimators.tried(result)
+    ]
+    return result.best_estimator_, {"chosen": tried[0]["settings"], "tried": tried}
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def with_chosen_options(config: Config, model: Fitted) -> Config:
+    """The configuration with the options that a search chose in place of the search."""
+    if SEARCH not in model.details:
+        return config
+    options = {**config.estimator.estimator_options, **model.details[SEARCH]["chosen"]}
+    return replace(
+        config, estimator=config.estimator.replace(estimator_options=options, search=None)
+    )
 
 
 def history_of(estimator: Any) -> list[dict[str, Any]]:

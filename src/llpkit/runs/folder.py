@@ -26,8 +26,9 @@ from llpkit.files import (
     write_text,
     writing,
 )
+from llpkit.training.fitting import CHECKPOINT
 
-CHECKPOINT, REPORT, FIGURES = "checkpoint.pt", "report.html", "figures"
+REPORT, FIGURES = "report.html", "figures"
 _MARK = "llpkit.json"
 _ABOUT = {"written by": "llpkit", "what": "a run under way; llpkit removes this folder at its end"}
 

@@ -9,7 +9,7 @@ from llpkit import evaluation
 from llpkit.bags import Bags
 from llpkit.config import Values
 from llpkit.datasets import Inputs
-from llpkit.likelihood.budget import best_log_prob, best_posterior, tractability
+from llpkit.likelihood.budget import best_log_prob, tractability
 from llpkit.probability import probability_of
 from llpkit.runs.data import take
 from llpkit.training import Fitted
@@ -87,10 +87,3 @@ def how_measured(bags: Bags) -> str:
     numbers = {"exact": exact, "approximate": approximate, "not known": unknown}
     parts = [f"{kind} for {number:,}" for kind, number in numbers.items() if number]
     return f"{', '.join(parts)} of {len(bags):,} bags"
-
-
-def posterior_of(logits: Tensor, bags: Bags) -> Tensor:
-    """Label probabilities given the counts, one row per row of the table."""
-    phi = probability_of(logits)  # rows in no bag keep it
-    phi[bags.rows] = best_posterior(logits[bags.rows], bags.evidence, bags.offsets, validate=True)
-    return phi

@@ -44,7 +44,7 @@ from llpkit.report import (
 )
 from llpkit.runs.assessment import Assessment
 from llpkit.runs.data import take
-from llpkit.runs.estimator import FittedEstimator
+from llpkit.runs.estimator import FOLDS, SEARCH, FittedEstimator
 from llpkit.runs.folder import FIGURES, REPORT
 from llpkit.runs.importances import importances
 from llpkit.runs.inference import is_likelihood_model, summarise
@@ -56,7 +56,6 @@ from llpkit.runs.page_checks import (
     tables,
     worst_section,
 )
-from llpkit.runs.search import FOLDS, SEARCH
 from llpkit.statistics.summary import LOG_SD
 from llpkit.training import Fitted
 
@@ -280,6 +279,7 @@ def _wall(run: TrainedRun, columns: Sequence[str]) -> Wall:
         {run.name: probability_of(logits).split(sizes)},
         {run.name: posterior.split(sizes)},
         "The first bags the model was trained on.",
+        bounds=[run.name] if METHODS[run.name].needs_labels else [],
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from llpkit._text import csv_text
 from llpkit.bags import Bags
 from llpkit.datasets import DataSet
 from llpkit.likelihood.budget import tractability
@@ -17,7 +18,6 @@ from llpkit.report import (
     Style,
     Wall,
     WallBag,
-    csv_text,
     importance_bars,
     present,
     reliability,

@@ -3,16 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import torch
 
+from llpkit._text import csv_text
 from llpkit._validation import option
 from llpkit.errors import LLPError
 from llpkit.files import write_text
-from llpkit.report import Figure, csv_text, present
+from llpkit.report import Figure, present
 from llpkit.runs.opening import Run
 from llpkit.statistics import Information, Model, Plan, assume, compare, plan
+from llpkit.statistics.assumptions import model_of
 from llpkit.tables import FeatureEncoder, Table
 from llpkit.tables.selection import choose_features
 
@@ -64,6 +68,13 @@ class Planned:
             }
             for name, (information, bags) in self.groupings.items()
         ]
+
+    @property
+    def worst(self) -> tuple[int, str]:
+        """The largest bag size, and the column whose weight it determines least precisely."""
+        size = max(self.plan.sizes)
+        errors = self.plan.sizes[size].standard_errors(1)[:-1]
+        return size, self.plan.model.names[int(errors.argmax())]
 
     def figures(self, bags: int | None = None) -> list[Figure]:
         """What one count is worth, and the expected accuracy, by bag size."""
@@ -146,12 +157,8 @@ def _model_of(run: Run, x: Any, encoder: FeatureEncoder) -> Model:
     """The linear model of a run, or its logit as the only feature."""
     if run.model.num_classes is not None:
         raise LLPError(f"the run {run.folder} has several classes; planning is for two")
-    ones = np.ones(len(x))
-    fitted = getattr(run.model, "estimator", None)
-    if hasattr(fitted, "coef_"):
-        weights = np.append(fitted.coef_[0], fitted.intercept_[0])  # type: ignore[union-attr]
-        return Model(np.column_stack([x, ones]), weights, tuple(encoder.feature_names))
-    import torch
-
-    z = run.model.logits(torch.from_numpy(x).float()).double().numpy()
-    return Model(np.column_stack([z, ones]), np.array([1.0, 0.0]), ("logit",))
+    fitted: Any = getattr(run.model, "estimator", None)
+    if fitted is None:  # a network
+        logits = run.model.logits
+        fitted = SimpleNamespace(decision_function=lambda x: logits(torch.from_numpy(x).float()))
+    return model_of(fitted, x, feature_names=encoder.feature_names)

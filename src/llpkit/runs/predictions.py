@@ -15,10 +15,10 @@ from llpkit.bags import Bags
 from llpkit.config import Data
 from llpkit.datasets import DataSet
 from llpkit.errors import LLPError
+from llpkit.evaluation.bags import posterior_of
 from llpkit.files import check_apart
 from llpkit.probability import probability_of
 from llpkit.runs.data import load_data
-from llpkit.runs.measures import posterior_of
 from llpkit.runs.opening import Run
 from llpkit.runs.reading import NoCounts, read_table, table_bags, table_inputs
 from llpkit.tables import Table

@@ -19,10 +19,10 @@ from llpkit._validation import number
 from llpkit.bags import Bags
 from llpkit.config import Data
 from llpkit.errors import LLPError
+from llpkit.evaluation.bags import posterior_of
 from llpkit.files import atomic
 from llpkit.probability import probability_of
 from llpkit.runs.data import count_columns
-from llpkit.runs.measures import posterior_of
 from llpkit.runs.opening import Run
 from llpkit.runs.predictions import (
     check_new_columns,

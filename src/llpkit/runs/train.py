@@ -5,8 +5,6 @@ Until a run is finished, its files are in a hidden folder next to the run direct
 process at a time can work on a run directory.
 """
 
-import csv
-import io
 import json
 import time
 import warnings
@@ -19,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import Tensor
 
 from llpkit import evaluation, training
+from llpkit._text import csv_text
 from llpkit._validation import option
 from llpkit.auto import PICKED, Pick, pick_estimator, pick_method
 from llpkit.bags import Bags
@@ -41,7 +40,6 @@ from llpkit.runs.machine import record_of
 from llpkit.runs.measures import Measured, measure
 from llpkit.runs.opening import open_model
 from llpkit.runs.resume import CONFIG, check_folder, differing
-from llpkit.runs.search import with_chosen_options
 from llpkit.statistics.identifiability import features_named
 from llpkit.training import Callback, Fitted
 
@@ -284,7 +282,7 @@ def _write(setup: _Setup, model: Fitted) -> FinishedRun:
     """Measure the model, and write everything that a finished run has into the working folder."""
     config, data, parts, work = setup.config, setup.data, setup.parts, setup.folder.work
     model.encoder = data.encoder
-    model.details |= {"class_names": list(data.class_names), "method": config.recipe.method}
+    model.details["class_names"] = list(data.class_names)
     if PICKED in setup.record:
         model.details[PICKED] = setup.record[PICKED]
     if config.data.image is not None:
@@ -299,7 +297,7 @@ def _write(setup: _Setup, model: Fitted) -> FinishedRun:
     # Matplotlib is slow to import, and other commands draw nothing.
     from llpkit.runs.page import TrainedRun, write_report
 
-    config = with_chosen_options(config, model)
+    config = estimator.with_chosen_options(config, model)
     _write_model(work, config, model, setup.record)
     write_report(work, TrainedRun(config, data, parts, model, measured, assessed, setup.record))
     setup.folder.finish()
@@ -338,12 +336,5 @@ def _write_model(work: Path, config: Config, model: Fitted, record: Values) -> N
     write_text(work / CONFIG, to_yaml(config))
     add_checksums(work, [CONFIG])
     write_text(work / ENVIRONMENT, json.dumps(record, indent=1))
-    if not model.history:
-        return
-    # Epochs may differ in their metrics, so the columns are the union of all rows.
-    names = dict.fromkeys(["epoch", *(name for row in model.history for name in row)])
-    table = io.StringIO(newline="")
-    writer = csv.DictWriter(table, list(names))
-    writer.writeheader()
-    writer.writerows(model.history)
-    write_text(work / METRICS, table.getvalue())
+    if model.history:
+        write_text(work / METRICS, csv_text(model.history))

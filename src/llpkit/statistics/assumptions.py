@@ -30,6 +30,10 @@ def assume(
 ) -> Model:
     """A model to plan with before one is fitted: all columns matter equally.
 
+    The weight of a column is inverse to its standard deviation. Columns of two values, such as one
+    per category, are scaled as if both values were common: otherwise, the labels of a rare category
+    would be almost certain. Their signs alternate, so that categories differ.
+
     Args:
         X: Features ``(N, D)`` of instances like those to be counted.
         rate: The share of positives.
@@ -43,10 +47,11 @@ def assume(
     x = _features(X)
     share("rate", rate)
     number("accuracy", accuracy, above=max(rate, 1 - rate), below=1)
-    standard, spread = standardised(x)
-    if not (spread > 0).any():
+    varies = standardised(x)[1] > 0
+    if not varies.any():
         raise LLPError("all columns of X are constant; give columns that differ between instances")
-    score = standard.sum(1)
+    scale = np.where(varies, _scale(x), np.inf)
+    score = ((x - x.mean(0)) / scale).sum(1)
 
     def intercept(slope: float) -> float:
         bound = 40 + slope * np.abs(score).max()
@@ -65,9 +70,17 @@ def assume(
             )
         top *= 2
     slope = brentq(excess, 0, top)
-    weights = np.append(slope / np.where(spread > 0, spread, np.inf), 0.0)
+    weights = np.append(slope / scale, 0.0)
     weights[-1] = intercept(slope) - float(x.mean(0) @ weights[:-1])
     return Model(_with_ones(x), weights, _names(X, x.shape[1], feature_names))
+
+
+def _scale(x: Array) -> Array:
+    """What to divide every column by ``(D,)``: see :func:`assume`."""
+    low, high = x.min(0), x.max(0)
+    two = ((x == low) | (x == high)).all(0)
+    sign = np.where(two & (two.cumsum() % 2 == 0), -1.0, 1.0)
+    return np.asarray(sign * np.where(two, (high - low) / 2, x.std(0)))
 
 
 def model_of(fitted: Any, X: Any, *, feature_names: Sequence[str] | None = None) -> Model:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from llpkit._arrays import Array, entries_named, refuse
-from llpkit._text import a_few, several
+from llpkit._text import a_few, several, span
 from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.bags.known_labels import with_known_labels
@@ -439,11 +439,10 @@ class _Counted:
         both, possible = within_bounds(known, bounds)
 
         def message(*i: int) -> str:
-            ends = int(bounds.low[i]), int(bounds.high[i])
-            span = f"{ends[0]}" if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+            ends = span(int(bounds.low[i]), int(bounds.high[i]))
             return (
                 f"{own.cell(*i)} contradicts the bounds of the same bag, {own.ids[i[0]]!r}, which "
-                f"are {span} (column {naming.columns[(*i, 0)[1]]!r}); correct one of the two, or "
+                f"are {ends} (column {naming.columns[(*i, 0)[1]]!r}); correct one of the two, or "
                 "leave it empty"
             )
 

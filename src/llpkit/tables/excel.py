@@ -6,6 +6,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from llpkit._package import package
 from llpkit.errors import LLPError
 from llpkit.files import check_limit, check_unpacked
 
@@ -14,18 +15,12 @@ def read_excel(path: Path, content: bytes) -> Any:
     """A pyarrow table of text columns; ``path`` names the file in errors."""
     import pyarrow as pa
 
-    try:
-        from openpyxl import load_workbook
-    except ImportError as error:
-        raise LLPError(
-            f"{path} is an Excel file, which openpyxl reads; pip install openpyxl, or save the "
-            "table as CSV"
-        ) from error
+    openpyxl = package("openpyxl", "excel")
     _check_size(path, content)
     try:
         with warnings.catch_warnings():  # about styles and validations, which are not read
             warnings.simplefilter("ignore")
-            book = load_workbook(io.BytesIO(content), read_only=True, data_only=True)
+            book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
             sheet = book.worksheets[0]
             sheet.reset_dimensions()  # they may be wrong, or huge
             rows, cells = [], 0

@@ -13,8 +13,8 @@ from llpkit.bags import Bags
 from llpkit.datasets import image_files
 from llpkit.errors import LLPError, UnseenValueWarning
 from llpkit.evaluation import labels_of, warn_of_approximation
+from llpkit.evaluation.bags import posterior_of
 from llpkit.files import Checksums, add_checksums, claim, path_of, write_bytes, write_text
-from llpkit.likelihood.budget import best_posterior
 from llpkit.probability import per_class, probability_of
 from llpkit.tables import FeatureEncoder, Table
 from llpkit.tables.frames import is_frame
@@ -100,13 +100,9 @@ class Fitted:
         inputs = self._inputs(inputs, bags)
         check_table(bags, len(inputs))
         logits = self.logits(inputs)
-        result = probability_of(logits)
         bags = bags.to("cpu")
         warn_of_approximation(bags)
-        result[bags.rows] = best_posterior(
-            logits[bags.rows], bags.evidence, bags.offsets, validate=True
-        )
-        return per_class(result)
+        return per_class(posterior_of(logits, bags))
 
     def _inputs(self, inputs: Any, bags: Bags | None = None) -> Inputs:
         """Arrays as tensors, and data frames as the features that the model was trained on.
@@ -178,7 +174,6 @@ class Fitted:
         tensors = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
         write_bytes(folder / WEIGHTS, save(tensors))
         description = {
-            "format": 1,
             "network": self.network_name,
             "network_class": type(self.network).__name__,
             "num_classes": self.num_classes,

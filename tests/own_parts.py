@@ -1,11 +1,11 @@
-"""A plugin: a method with an EMA teacher and two views, a network, a data set, an augmentation."""
+"""A plugin with one of each: method (a teacher with two views), network, data set, …"""
 
 import copy
 
 import torch
 from torch import nn
 
-from llpkit import augment, datasets, methods, networks
+from llpkit import augment, datasets, estimators, methods, networks
 from llpkit.methods import as_logits
 from llpkit.methods.mle import MLE
 
@@ -60,4 +60,13 @@ def lamps(*, bag_size=None, seed=0, rows=120):
 
 @augment.register("speckle")
 def speckle(images):
+    """Noise in every pixel."""
     return images + 0.1 * torch.randn_like(images)
+
+
+@estimators.register("no-intercept", grid={"C": [0.1, 1.0, 10.0]})
+class NoIntercept(estimators.LLPLogisticRegression):
+    """Logistic regression without an intercept."""
+
+    def __init__(self, C=1.0, fit_intercept=False):
+        super().__init__(C, fit_intercept=fit_intercept)

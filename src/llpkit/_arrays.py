@@ -22,6 +22,11 @@ class Files(Protocol):
     """Inputs that are read on demand, such as ``llpkit.datasets.ImageFiles``."""
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of rows, and the shape of each."""
+        ...
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all rows in memory."""
         ...

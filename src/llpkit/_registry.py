@@ -1,6 +1,7 @@
 """The registry of methods, networks, data sets, augmentations and estimators by name."""
 
 import difflib
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, overload
 
@@ -69,6 +70,11 @@ class Registry(Mapping[str, T]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+
+def first_line(value: object) -> str:
+    """The first line of a docstring, as a summary."""
+    return (inspect.getdoc(value) or "").partition("\n")[0]
 
 
 def did_you_mean(name: object, known: Iterable[str], written: Callable[[str], str] = str) -> str:

@@ -20,12 +20,13 @@ time:
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from llpkit._registry import Registry
+from llpkit._registry import Registry, first_line
 from llpkit._validation import flag, number
 from llpkit.errors import LLPError
 
@@ -69,7 +70,7 @@ class Augment:
 
     @classmethod
     def authors(cls) -> "Augment":
-        """As in the code of the paper's authors: :meth:`paper` with vertical flips."""
+        """As in the code of the paper's authors: like paper, with vertical flips."""
         return cls(vertical=True)
 
     @classmethod
@@ -198,19 +199,37 @@ class Augment:
 Augmentation = Callable[[Tensor], Tensor]
 """A function of a float batch ``(n, C, H, W)``."""
 
-AUGMENTATIONS: Registry[Augmentation] = Registry("augmentation")
+
+class Entry(NamedTuple):
+    """A registered augmentation: a summary, and the function."""
+
+    summary: str
+    augment: Augmentation
 
 
-def register(name: str) -> Callable[[Augmentation], Augmentation]:
-    """Add an augmentation: a decorator of a function of a float batch."""
-    return AUGMENTATIONS.register(name)
+AUGMENTATIONS: Registry[Entry] = Registry("augmentation")
+
+
+def register(name: str, summary: str | None = None) -> Callable[[Augmentation], Augmentation]:
+    """Add an augmentation: a decorator of a function of a float batch.
+
+    The summary is the first line of its docstring by default.
+    """
+
+    def add(augment: Augmentation) -> Augmentation:
+        line = first_line(augment) if summary is None else summary
+        AUGMENTATIONS.register(name, Entry(line, augment))
+        return augment
+
+    return add
 
 
 for _name in ("paper", "authors", "geometric", "weak", "strong", "none"):
-    AUGMENTATIONS.register(_name, getattr(Augment, _name)())
-# For letters, digits and other images that must not be mirrored.
+    _preset = getattr(Augment, _name)
+    register(_name, first_line(_preset))(_preset())
 for _name in ("weak", "strong"):
-    AUGMENTATIONS.register(f"{_name}-no-flip", replace(getattr(Augment, _name)(), flip=False))
+    _no_flip = replace(getattr(Augment, _name)(), flip=False)
+    register(f"{_name}-no-flip", f"Like {_name} without flips, for digits and letters.")(_no_flip)
 
 
 def make(name: str) -> Augmentation:
@@ -219,4 +238,4 @@ def make(name: str) -> Augmentation:
     >>> make("none") == Augment.none()
     True
     """
-    return AUGMENTATIONS[name]
+    return AUGMENTATIONS[name].augment

@@ -1,4 +1,7 @@
-"""Plugins for the command line: Python files that register methods, networks or data sets."""
+"""Plugins for the command line: Python files that register parts of their own.
+
+They can register methods, networks, augmentations, data sets and estimators.
+"""
 
 import hashlib
 import importlib

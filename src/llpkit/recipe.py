@@ -7,13 +7,24 @@ of an experiment and the checkpoints are all made from these fields.
 The command line shows them in its help, so this module imports nothing heavy.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from llpkit._settings import Check, Settings, setting
-from llpkit._validation import flag, flag_or_auto, mapping, number, one_of, registered, share, whole
+from llpkit._validation import (
+    flag,
+    flag_or_auto,
+    mapping,
+    number,
+    one_of,
+    option,
+    registered,
+    share,
+    whole,
+)
+from llpkit.errors import LLPError
 
 OPTIMIZERS = ("adam", "sgd")
 SCHEDULES = ("tail", "cosine", "constant")
@@ -126,7 +137,7 @@ class Recipe(Settings):
     )
     augment: str | Callable[..., Any] | None = setting(
         None,
-        "Augmentation of images: paper, authors, geometric or none (none).",
+        "Augmentation of images, as listed by llpkit augmentations (none).",
         _or_function(_augmentation),
         "NAME",
         text=True,
@@ -155,12 +166,18 @@ class Recipe(Settings):
     )
     precision: str = setting(
         "auto",
-        "32-true, bf16-mixed or 16-mixed; auto is bf16-mixed on a GPU that supports it (auto).",
+        f"{', '.join(PRECISIONS)}; auto is bf16-mixed on a GPU that supports it (auto).",
         lambda place, value: one_of(place, value, PRECISIONS),
         "NAME",
         text=True,
     )
     seed: int = setting(0, "Random seed of the run (0).", _whole(0, 2**63 - 1), "N")
+
+    def problems(self, held_out: Any) -> Iterator[LLPError]:
+        """Errors for settings that contradict each other; ``held_out`` is ``None`` without any."""
+        if self.patience is not None and held_out is None:
+            needed = option("held_out", 0.1)
+            yield LLPError(f"patience needs held-out bags; give {needed}, for example")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import llpkit as package
+from llpkit.augment import AUGMENTATIONS
 from llpkit.cli.options import OPTIONS
 from llpkit.datasets import DATASETS
 from llpkit.estimators import ESTIMATORS
@@ -18,6 +19,7 @@ LISTS = {
     "datasets": DATASETS,
     "methods": METHODS,
     "networks": NETWORKS,
+    "augmentations": AUGMENTATIONS,
     "estimators": ESTIMATORS,
 }
 COMMANDS = ("demo", "fit", "predict", "evaluate", *LISTS)

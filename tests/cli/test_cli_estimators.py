@@ -233,26 +233,10 @@ def test_a_damaged_estimator_is_told(llpkit, people, tmp_path):
     assert "is not a valid estimator" in done.err
 
 
-PLUGIN = """
-from llpkit.estimators import ESTIMATORS, LLPLogisticRegression
-
-@ESTIMATORS.register("centred-logistic")
-class Centred(LLPLogisticRegression):
-    'Logistic regression without an intercept.'
-
-    def __init__(self, C=1.0, fit_intercept=False):
-        super().__init__(C, fit_intercept=fit_intercept)
-"""
-
-
-def test_a_plugin_adds_an_estimator(llpkit, people, tmp_path, monkeypatch):
-    registered = dict(estimators.ESTIMATORS)
-    monkeypatch.setattr(estimators.ESTIMATORS, "_entries", registered)
-    (tmp_path / "mine.py").write_text(PLUGIN)
-    fit = ("fit", people, *COLUMNS, "--estimator", "centred-logistic", "--out", "run", "--quiet")
+def test_a_plugin_adds_an_estimator(llpkit, people, tmp_path, own_parts):
+    fit = ("fit", people, *COLUMNS, "--estimator", "no-intercept", "--out", "run", "--quiet")
     assert llpkit(*fit).code == 2
-    mine = ("--plugin", "mine.py")
-    assert "Logistic regression without an intercept." in llpkit(*mine, "estimators").out
+    mine = ("--plugin", own_parts)
     done = llpkit(*mine, *fit, "--estimator-option", "C=0.1")
     assert done.code == 0, done.err
     done = llpkit(*mine, "predict", "run", people, "--out", "p.csv")
@@ -260,9 +244,17 @@ def test_a_plugin_adds_an_estimator(llpkit, people, tmp_path, monkeypatch):
     model = estimators.load(tmp_path / "run" / "estimator.skops")
     assert model.C == 0.1
     assert model.intercept_.tolist() == [0]
-    del registered["centred-logistic"]
-    with pytest.raises(LLPError, match=r"would create objects of .*Centred"):
+    del estimators.ESTIMATORS._entries["no-intercept"]
+    with pytest.raises(LLPError, match=r"would create objects of .*NoIntercept"):
         estimators.load(tmp_path / "run" / "estimator.skops")
+
+
+def test_an_estimator_of_a_plugin_can_be_searched(llpkit, people, tmp_path, own_parts):
+    fit = ("fit", people, *COLUMNS, "--estimator", "no-intercept", "--out", "run", "--quiet")
+    done = llpkit("--plugin", own_parts, *fit, "--search", 3)
+    assert done.code == 0, done.err
+    about = json.loads((tmp_path / "run" / "model.json").read_text())["details"]["search"]
+    assert {one["settings"]["C"] for one in about["tried"]} == {0.1, 1.0, 10.0}
 
 
 def test_bags_are_checked_by_their_counts():

@@ -91,7 +91,7 @@ def test_refused(llpkit, run):
     done = llpkit("predict", run, "few.parquet", "--out", "p.parquet")
     assert (done.code, "'x1'" in done.err) == (2, True)
     done = llpkit("fit", "new.parquet", "--bag", "bag", "--count", "n", "--engine", "dask")
-    assert "--engine dask needs --estimator xgboost or --estimator logistic" in done.err
+    assert "--engine dask needs --estimator logistic or --estimator xgboost" in done.err
     done = llpkit("fit", "new.parquet", *COLUMNS, "--engine", "dask", "--held-out", "0.1")
     assert "--held-out goes with --engine memory" in done.err
     done = llpkit("fit", "new.parquet", *COLUMNS, "--scheduler", "tcp://127.0.0.1:1")

@@ -1,4 +1,4 @@
-"""A plugin file adds a method, a network, a data set and an augmentation to every command."""
+"""A plugin file adds methods, networks, augmentations, data sets and estimators to commands."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from llpkit import LLPError, augment, datasets, load, methods, networks, plugins
+from llpkit import LLPError, augment, datasets, estimators, load, methods, networks, plugins
 
 FIT = (
     *("fit", "--dataset", "lamps", "--bag-size", 4, "--data-option", "rows=80"),
@@ -24,8 +24,6 @@ def test_a_plugin_trains_from_the_command_line(llpkit, own_parts):
     assert refused.code == 2
     for part in ("--dataset = 'lamps'", "--method = 'ema-teacher'", "--network = 'flat'"):
         assert part in refused.err
-    for listed, name in (("methods", "ema-teacher"), ("networks", "flat"), ("datasets", "lamps")):
-        assert name in llpkit(*plugin, listed).out
 
     done = llpkit(*plugin, *FIT, "--out", "run")
     assert done.code == 0, done.err
@@ -43,7 +41,30 @@ def test_a_plugin_trains_from_the_command_line(llpkit, own_parts):
     assert "ema-teacher on lamps" in Path("run/report.html").read_text()
 
 
-REGISTRIES = (methods.METHODS, networks.NETWORKS, datasets.DATASETS, augment.AUGMENTATIONS)
+@pytest.mark.parametrize(
+    ("listed", "name", "summary"),
+    [
+        ("methods", "ema-teacher", "posterior targets for two views"),
+        ("networks", "flat", "one linear layer"),
+        ("augmentations", "speckle", "Noise in every pixel."),
+        ("datasets", "lamps", "small images"),
+        ("estimators", "no-intercept", "Logistic regression without an intercept."),
+    ],
+)
+def test_the_lists_show_what_a_plugin_registers(llpkit, own_parts, listed, name, summary):
+    assert f"\n{name} " not in llpkit(listed).out
+    shown = llpkit("--plugin", own_parts, listed).out
+    assert f"\n{name} " in shown
+    assert summary in " ".join(shown.split())
+
+
+REGISTRIES = (
+    methods.METHODS,
+    networks.NETWORKS,
+    datasets.DATASETS,
+    augment.AUGMENTATIONS,
+    estimators.ESTIMATORS,
+)
 
 
 def forget(before):

@@ -8,7 +8,6 @@ from sklearn.preprocessing import StandardScaler
 from llpkit import Evidence, LLPError
 from llpkit.estimators import (
     ESTIMATORS,
-    GRIDS,
     LLPClassifier,
     LLPLogisticRegression,
     bag_log_likelihood,
@@ -30,10 +29,10 @@ def toy(rows=160, columns=6):
 
 @pytest.mark.parametrize("name", [name for name in ESTIMATORS if name != "ensemble"])
 def test_every_estimator_has_values_to_try_that_it_knows(name):
-    known = ESTIMATORS[name]().get_params(deep=True)
+    known = ESTIMATORS[name].build().get_params(deep=True)
     # EM has parameters of its own, such as max_iter, which are not those of its classifier.
     prefix = "estimator__" if "estimator" in known else ""
-    for key, values in GRIDS[name].items():
+    for key, values in ESTIMATORS[name].grid.items():
         assert prefix + key.removeprefix(prefix) in known
         assert not prefix or key.startswith(prefix) or key not in known
         assert len(values) > 1
@@ -135,6 +134,6 @@ def test_a_name_that_em_has_as_well_keeps_its_prefix():
     fixed = {"max_leaf_nodes": 4, "learning_rate": 0.1, "max_iter": 2, "estimator__tol": 1e-3}
     grid = grid_of("hist-gradient-boosting", fixed)
     assert set(grid) == {"estimator__max_iter", "min_samples_leaf", "l2_regularization"}
-    model = ESTIMATORS["hist-gradient-boosting"]().set_params(tol=1.0)
+    model = ESTIMATORS["hist-gradient-boosting"].build().set_params(tol=1.0)
     found = search(model, X, y, groups, {"estimator__max_iter": [1, 2]}, n_folds=2)
     assert set(tried(found)[0].settings) == {"estimator__max_iter"}

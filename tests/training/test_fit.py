@@ -128,7 +128,7 @@ def test_patience_stops_the_run():
 def test_a_callback_may_look_on_and_stop():
     class Stop(Callback):
         def on_epoch(self, session, row):
-            row["mine"] = float(session.predict(torch.zeros(2, 3)).mean())
+            row["mine"] = float(session.logits(torch.zeros(2, 3)).sigmoid().mean())
             session.stop = row["epoch"] == 2
 
     model = quick(epochs=9, callbacks=[Stop()])
@@ -247,7 +247,7 @@ class Pretend:
 
     def __init__(self, images):
         self.images = images
-        self.nbytes = images.nbytes
+        self.nbytes, self.shape = images.nbytes, images.shape
 
     def __len__(self):
         return len(self.images)
@@ -518,7 +518,7 @@ def test_what_is_no_model_is_refused(tmp_path):
         ({"schedule": "up"}, "schedule = 'up'; give tail, cosine or constant$"),
         ({"device": "tpu9"}, "device = 'tpu9'"),
         ({"resident": "maybe"}, "resident = 'maybe'; give true, false or auto"),
-        ({"patience": 3}, "patience needs held-out bags; pass held_out=0.1"),
+        ({"patience": 3}, "patience needs held-out bags; give held_out=0.1"),
         ({"resume": True}, "resume needs the run_dir"),
         ({"method": "mel"}, "method = 'mel'; did you mean 'mle'"),
         ({"epoch": 3}, "fit has no argument 'epoch'; did you mean 'epochs'"),

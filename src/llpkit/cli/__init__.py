@@ -177,6 +177,7 @@ for _command in (
     reproduce,
     lists.methods,
     lists.networks,
+    lists.augmentations,
     lists.datasets,
     lists.estimators,
 ):

@@ -1,4 +1,4 @@
-"""The commands that list data sets, methods, estimators and networks."""
+"""The commands that list what can be chosen by name."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,7 +8,7 @@ from llpkit.cli.printing import echo, terminal
 
 def datasets(data_dir: DataDir = None) -> None:
     """List the data sets, which of them were found, and where to get them."""
-    from llpkit.config import TABLES
+    from llpkit.config import TABLE_DATASETS
     from llpkit.datasets import DATASETS, data_folder
 
     folder = data_folder(data_dir)
@@ -16,7 +16,7 @@ def datasets(data_dir: DataDir = None) -> None:
     for name, entry in DATASETS.items():
         found = entry.found(folder)
         remedy = "" if found else f"{entry.source}; save it there as {entry.save_as}"
-        if name in TABLES:
+        if name in TABLE_DATASETS:
             remedy = "llpkit fit TABLE --bag COLUMN --count COLUMN"
             remedy += " --image COLUMN" if name == "image-table" else ""
         rows.append((name, entry.summary, "yes" if found else "no", remedy))
@@ -43,9 +43,9 @@ def methods() -> None:
 
 def estimators() -> None:
     """List the estimators for tables."""
-    from llpkit.estimators.registry import ESTIMATORS, summary
+    from llpkit.estimators import ESTIMATORS
 
-    _print(("name", "what"), [(name, summary(name)) for name in ESTIMATORS])
+    _print(("name", "what"), [(name, entry.summary) for name, entry in ESTIMATORS.items()])
 
 
 def networks() -> None:
@@ -53,6 +53,13 @@ def networks() -> None:
     from llpkit.networks import NETWORKS
 
     _print(("name", "what"), [(name, entry.summary) for name, entry in NETWORKS.items()])
+
+
+def augmentations() -> None:
+    """List the augmentations of images."""
+    from llpkit.augment import AUGMENTATIONS
+
+    _print(("name", "what"), [(name, entry.summary) for name, entry in AUGMENTATIONS.items()])
 
 
 def _print(heads: Sequence[str], rows: Iterable[Sequence[str]], space: int = 0) -> None:

@@ -13,7 +13,17 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from llpkit._settings import Setting, Settings
-from llpkit.config import Choice, Cluster, Config, Data, Tracking, check, merge, read
+from llpkit.config import (
+    Cluster,
+    Config,
+    Data,
+    EstimatorSettings,
+    Split,
+    Tracking,
+    check,
+    merge,
+    read,
+)
 from llpkit.errors import LLPError
 from llpkit.recipe import Execution, Recipe
 
@@ -62,7 +72,8 @@ def _options(kind: type[Settings], panel: str, prefix: str = "") -> list[Option]
 OPTIONS = [
     *_options(Data, "Data", "data."),
     *_options(Recipe, "Training"),
-    *_options(Choice, "Training"),
+    *_options(EstimatorSettings, "Training"),
+    *_options(Split, "Training"),
     *_options(Execution, "Machine"),
     *_options(Tracking, "Machine"),
     *_options(Cluster, "Tables larger than memory"),

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from llpkit._settings import Settings, setting
-from llpkit._validation import flag, mapping, option, registered, text, whole
+from llpkit._validation import flag, mapping, option, registered, share, text, whole
 from llpkit.errors import LLPError
 
 Values = dict[str, Any]
@@ -61,9 +61,9 @@ def names(place: str, value: Any) -> list[str]:
 def _dataset(place: str, value: Any) -> str:
     from llpkit.datasets import DATASETS
 
-    if value in TABLES:
+    if value in TABLE_DATASETS:
         raise LLPError(f"{place} = {value!r}; name your file as the table instead")
-    return registered(place, value, [name for name in DATASETS if name not in TABLES])
+    return registered(place, value, [name for name in DATASETS if name not in TABLE_DATASETS])
 
 
 def _decimals(place: str, value: Any) -> int:
@@ -79,7 +79,7 @@ def _noise(place: str, value: Any) -> str:
     return str(value)
 
 
-TABLES = ("feature-table", "image-table")
+TABLE_DATASETS = ("feature-table", "image-table")
 """Data sets that the options of a table describe; they have no name of their own."""
 
 # Columns of a table; those of the second kind may be repeated.
@@ -218,6 +218,15 @@ class Data(Settings):
         if self.image is None:
             return "feature-table", {k: v for k, v in values.items() if k not in IMAGE_KEYS}
         return "image-table", {k: v for k, v in values.items() if k not in FEATURE_KEYS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split(Settings):
+    """Bags that a run does not learn from, besides those that the recipe holds out."""
+
+    test_fraction: float | None = setting(
+        None, "Share of bags to set aside for testing.", share, "SHARE"
+    )
 
 
 FEATURE_KEYS = ("features", "drop", "numeric", "categorical")

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from llpkit._settings import Settings, setting
-from llpkit._validation import mapping, one_of, option, registered, share, text, whole
-from llpkit.config.data import Data, Values, misplaced, names
+from llpkit._validation import mapping, one_of, option, registered, text, whole
+from llpkit.config.data import Data, Split, Values, misplaced, names
 from llpkit.errors import LLPError
 from llpkit.recipe import AUTO, Execution, Recipe
 
@@ -18,8 +18,8 @@ def _estimator(place: str, value: Any) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice(Settings):
-    """An estimator instead of a network, and the share of bags for testing."""
+class EstimatorSettings(Settings):
+    """An estimator instead of a network."""
 
     estimator: str | None = setting(
         None,
@@ -42,9 +42,6 @@ class Choice(Settings):
         "Try up to N settings of the estimator, and keep the best by cross-validation over bags.",
         lambda place, value: whole(place, value, 2, 10_000),
         "N",
-    )
-    test_fraction: float | None = setting(
-        None, "Share of bags to set aside for testing.", share, "SHARE"
     )
 
 
@@ -96,17 +93,14 @@ class Tracking(Settings):
     )
 
 
-LARGE = ("logistic", "xgboost")
-"""The estimators that Dask fits."""
-
-
 @dataclass(frozen=True)
 class Config:
     """The complete configuration of one run, as in its ``config.yaml``."""
 
     data: Data
     recipe: Recipe = field(default_factory=Recipe)
-    choice: Choice = field(default_factory=Choice)
+    estimator: EstimatorSettings = field(default_factory=EstimatorSettings)
+    split: Split = field(default_factory=Split)
     execution: Execution = field(default_factory=Execution)
     cluster: Cluster = field(default_factory=Cluster)
     tracking: Tracking = field(default_factory=Tracking)
@@ -114,20 +108,17 @@ class Config:
     @property
     def name(self) -> str:
         """The estimator or the method."""
-        return self.choice.estimator or self.recipe.method
+        return self.estimator.estimator or self.recipe.method
 
     def problems(self) -> Iterator[LLPError]:
         """Errors for settings that contradict each other."""
         yield from self.data.problems()
         yield from self._large_problems()
-        recipe = self.recipe
-        if recipe.patience is not None and recipe.held_out is None:
-            needed = option("held_out", 0.1)
-            yield LLPError(f"patience needs held-out bags; give {needed}, for example")
-        if self.choice.estimator is None:
-            if self.choice.estimator_options:
+        yield from self.recipe.problems(self.recipe.held_out)
+        if self.estimator.estimator is None:
+            if self.estimator.estimator_options:
                 yield LLPError(f"{option('estimator_options')} goes with an estimator; name one")
-            if self.choice.search is not None:
+            if self.estimator.search is not None:
                 yield LLPError(f"{option('search')} goes with an estimator; name one")
             return
         yield from self._search_problems()
@@ -150,16 +141,16 @@ class Config:
     @property
     def is_open(self) -> bool:
         """Whether the method is still to be picked; see :mod:`llpkit.auto`."""
-        return self.recipe.method == AUTO and self.choice.estimator is None
+        return self.recipe.method == AUTO and self.estimator.estimator is None
 
     def _search_problems(self) -> Iterator[LLPError]:
         """The error for a search that has nothing to try."""
-        if self.choice.search is None:
+        if self.estimator.search is None:
             return
         from llpkit.estimators.searches import grid_of
 
         try:
-            grid_of(self.choice.estimator or "", self.choice.estimator_options)
+            grid_of(self.estimator.estimator or "", self.estimator.estimator_options)
         except LLPError as error:
             yield error
 
@@ -169,32 +160,35 @@ class Config:
             for_dask = {k for k, v in self.cluster.to_dict().items() if v not in (None, "memory")}
             yield from misplaced(for_dask, option("engine", "dask"))
             return
-        if self.choice.estimator not in LARGE:
-            yield LLPError(
-                f"{option('engine', 'dask')} needs {option('estimator', 'xgboost')} or "
-                f"{option('estimator', 'logistic')}"
-            )
+        from llpkit.estimators import ESTIMATORS
+
+        able = [name for name, entry in ESTIMATORS.items() if entry.dask]
+        if self.estimator.estimator not in able:
+            named = " or ".join(option("estimator", name) for name in able)
+            yield LLPError(f"{option('engine', 'dask')} needs {named}")
         memory_only = {
             "dataset": self.data.dataset,
             "image": self.data.image,
             "counts_table": self.data.counts_table,
             "held_out": self.recipe.held_out,
-            "test_fraction": self.choice.test_fraction,
-            "search": self.choice.search,
+            "test_fraction": self.split.test_fraction,
+            "search": self.estimator.search,
         }
         yield from misplaced({k for k, v in memory_only.items() if v}, option("engine", "memory"))
 
     def flat(self) -> Values:
         """All settings in the layout of a configuration file."""
         flat: Values = {"data": self.data.to_dict()}
-        for section in (self.recipe, self.choice, self.execution, self.cluster, self.tracking):
-            flat |= section.to_dict()
+        for section in SECTIONS:
+            if section != "data":
+                flat |= getattr(self, section).to_dict()
         return flat
 
 
 SECTIONS: dict[str, type[Settings]] = {
     "recipe": Recipe,
-    "choice": Choice,
+    "estimator": EstimatorSettings,
+    "split": Split,
     "execution": Execution,
     "cluster": Cluster,
     "tracking": Tracking,

@@ -61,8 +61,8 @@ DATASETS: Registry[Entry] = Registry("data set")
 
 def register(
     name: str,
-    *,
     summary: str,
+    *,
     source: str = "",
     save_as: str = "",
     files: tuple[str, ...] = (),

@@ -18,14 +18,13 @@ from llpkit.estimators.mean_map import MeanMapClassifier
 from llpkit.estimators.mixed import LLPMixedLogisticRegression
 from llpkit.estimators.network import LLPNetworkClassifier
 from llpkit.estimators.persistence import load, save
-from llpkit.estimators.registry import ESTIMATORS
+from llpkit.estimators.registry import ESTIMATORS, register
 from llpkit.estimators.scorers import bag_log_likelihood, neg_proportion_error
-from llpkit.estimators.searches import GRIDS, search, tried
+from llpkit.estimators.searches import search, tried
 from llpkit.progress import progress
 
 __all__ = [
     "ESTIMATORS",
-    "GRIDS",
     "AlterSVMClassifier",
     "BaseLLP",
     "DLLPClassifier",
@@ -40,6 +39,7 @@ __all__ = [
     "load",
     "neg_proportion_error",
     "progress",
+    "register",
     "save",
     "search",
     "tried",

@@ -176,7 +176,8 @@ def _known(kind: type) -> bool:
     packages = {module.partition(".")[0], ".".join(module.split(".")[:2])}
     if packages & _KNOWN_MODULES or kind in _KNOWN_TYPES:
         return True
-    return kind in ESTIMATORS.values()  # from a plugin that the user has loaded
+    # From a plugin that the user has loaded.
+    return any(entry.build is kind for entry in ESTIMATORS.values())
 
 
 def _width(estimator: Any) -> int:

@@ -154,5 +154,5 @@ def _own_types() -> list[str]:
     from llpkit import estimators
 
     known = [getattr(estimators, name) for name in estimators.__all__]
-    known += estimators.ESTIMATORS.values()
+    known += [entry.build for entry in estimators.ESTIMATORS.values()]
     return [f"{t.__module__}.{t.__qualname__}" for t in known if isinstance(t, type)]

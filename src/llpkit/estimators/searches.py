@@ -14,44 +14,9 @@ from llpkit._validation import whole
 from llpkit.errors import LLPError
 from llpkit.estimators._bags_from_y import bags_of, num_rows
 from llpkit.estimators.base import BaseLLP
-from llpkit.estimators.registry import full_name, make
+from llpkit.estimators.registry import ESTIMATORS, full_name, make
 from llpkit.estimators.scorers import BagScorer, bag_log_likelihood
 from llpkit.progress import TaskProgress, task
-
-_STRENGTHS = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0]
-_TREES: dict[str, list[Any]] = {
-    "learning_rate": [0.03, 0.1, 0.3],
-    "n_estimators": [50, 100, 200],
-    "reg_lambda": [0.0, 1.0, 10.0],
-}
-GRIDS: dict[str, Mapping[str, Sequence[Any]]] = {
-    "logistic": {"C": _STRENGTHS},
-    "mixed-logistic": {"C": _STRENGTHS},
-    "network": {"C": [0.01, 0.1, 1.0, 10.0], "hidden_layer_sizes": [[8], [32], [64], [32, 32]]},
-    "hist-gradient-boosting": {
-        "learning_rate": [0.03, 0.1, 0.3],
-        "estimator__max_iter": [50, 100, 200],  # not the iterations of EM
-        "max_leaf_nodes": [4, 8, 16, 31],
-        "min_samples_leaf": [5, 20, 80],
-        "l2_regularization": [0.0, 1.0, 10.0],
-    },
-    "random-forest": {
-        "min_samples_leaf": [1, 3, 5, 10, 20, 40],
-        "max_features": ["sqrt", 0.5, 1.0],
-    },
-    "lightgbm": _TREES | {"num_leaves": [4, 8, 16, 31], "min_child_samples": [5, 20, 80]},
-    "xgboost": _TREES | {"max_depth": [2, 3, 4, 6], "min_child_weight": [1, 5, 20]},
-    "svc": {"C": [0.1, 1.0, 10.0, 100.0], "gamma": ["scale", 0.01, 0.1, 1.0]},
-    "naive-bayes": {"var_smoothing": [1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1]},
-    "alter-svm": {"C": [0.01, 0.1, 1.0, 10.0], "kernel": ["linear", "rbf"]},
-    "inv-cal": {"C": [0.01, 0.1, 1.0, 10.0, 100.0], "kernel": ["linear", "rbf"]},
-    "mean-map": {"C": [0.01, 0.1, 1.0, 10.0, 100.0], "laplacian": [None, 0.1, 1.0, 10.0]},
-    "dllp": {"C": [0.1, 1.0, 10.0, 100.0], "hidden_layer_sizes": [[], [8], [32]]},
-}
-"""Values to try, by the name of an estimator; a plugin can add those of its own estimator.
-
-``ensemble`` has none: it weights its members by held-out bags already.
-"""
 
 
 class Tried(NamedTuple):
@@ -152,17 +117,19 @@ def search(
 
 def grid_of(name: str, fixed: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
     """The values to try for an estimator by name, without the settings that are fixed."""
-    if name not in GRIDS:
+    grid = ESTIMATORS[name].grid
+    if not grid:
+        able = [each for each, entry in ESTIMATORS.items() if entry.grid]
         raise LLPError(
             f"there are no values to try for the estimator {name}; search one of "
-            f"{', '.join(GRIDS)}, or pass a grid in Python"
+            f"{', '.join(able)}, or pass a grid in Python"
         )
     names = {*fixed, *(key.removeprefix("estimator__") for key in fixed)}
-    left = {key: values for key, values in GRIDS[name].items() if key not in names}
+    left = {key: values for key, values in grid.items() if key not in names}
     if not left:
         raise LLPError(
             f"every setting of {name} that a search would try is already fixed: "
-            f"{', '.join(GRIDS[name])}; leave one free, or do not search"
+            f"{', '.join(grid)}; leave one free, or do not search"
         )
     return left
 

@@ -44,6 +44,22 @@ class Gain(NamedTuple):
         half = float(stdtrit(max(1, self.number - 1), 0.975)) * self.error
         return self.mean - half, self.mean + half
 
+    @property
+    def better(self) -> bool | None:
+        """Whether the model beats a constant rate; ``None`` if the bags cannot show it."""
+        if self.interval[0] > 0:
+            return True
+        return False if self.mean <= 0 else None
+
+    @property
+    def text(self) -> str:
+        """The mean and its interval, in words."""
+        mean, low, high = (
+            f"{x:.2f}" if abs(x) >= 0.1 else f"{x:.2g}" for x in (self.mean, *self.interval)
+        )
+        interval = f" (95% interval {low} to {high})" if math.isfinite(self.error) else ""
+        return f"{mean} in log-likelihood per bag{interval}"
+
 
 def gain(log_p: Tensor, bags: Bags, rate: Any = None) -> Gain:
     """Compare a model's log-likelihoods of bags with those of a constant rate.
@@ -95,19 +111,14 @@ def verdict(training: Gain | None, unseen: Gain | None = None, part: str = "held
         "learning rate"
     )
     if unseen is not None:
-        low, high = unseen.interval
         bags = several(unseen.number, f"{part} bag".strip())
-        mean, *ends = (
-            f"{x:.2f}" if abs(x) >= 0.1 else f"{x:.2g}" for x in (unseen.mean, low, high)
-        )
-        amount = f"{mean} in log-likelihood per bag"
-        amount += f" (95% interval {ends[0]} to {ends[1]})" if math.isfinite(low) else ""
-        if low > 0:
-            return Verdict(True, f"the model beats a constant rate on {bags}, by {amount}")
-        if unseen.mean <= 0:
-            text = f"the model is no better than a constant rate on {bags}: its gain is {amount}"
+        if unseen.better:
+            return Verdict(True, f"the model beats a constant rate on {bags}, by {unseen.text}")
+        amount = f"its gain is {unseen.text}"
+        if unseen.better is False:
+            text = f"the model is no better than a constant rate on {bags}: {amount}"
             return Verdict(False, f"{text}; {remedy}")
-        text = f"{bags} cannot show that the model beats a constant rate: its gain is {amount}"
+        text = f"{bags} cannot show that the model beats a constant rate: {amount}"
         return Verdict(False, f"{text}; count more bags, or hold out more of them")
     if training is not None and training.mean <= 0:
         return Verdict(

@@ -37,7 +37,16 @@ from llpkit.training.check import check_not_empty, checked_bags
 from llpkit.training.check_logits import refuse_probabilities
 from llpkit.training.fingerprint import of_bags
 from llpkit.training.frames import checked_inputs
-from llpkit.training.inputs import Feed, Pipeline, Views, blocks_of, to_float
+from llpkit.training.inputs import (
+    BATCH,
+    EXAMPLES,
+    Feed,
+    Pipeline,
+    Views,
+    blocks_of,
+    check_shape,
+    to_float,
+)
 from llpkit.training.measures import Measures
 from llpkit.training.seeds import epoch_seed, forked_rng
 from llpkit.training.steps import Steps
@@ -50,7 +59,6 @@ _OF_THE_TRAINER = {
     "patience": 'EarlyStopping("held_out_log_likelihood", mode="max")',
 }
 _OF_THE_OPTIMIZER = {"optimizer", "lr", "weight_decay", "schedule"}
-_FEW = 8
 
 
 @functools.cache
@@ -123,7 +131,7 @@ class LLPHooks:
         self.method.choose_approximation(self.bags)
         self._blocks = blocks_of(self.inputs, self.bags)
         feed = Feed(self.inputs, _CPU, resident=False)
-        raw = next(feed.stream([self.bags.rows[:_FEW]]))
+        raw = next(feed.stream([self.bags.rows[:EXAMPLES]]))
         number = self.bags.num_instances
         self.task = make_task(recipe, self.method, self.inputs, self.bags, labels, _CPU, number)
         with forked_rng(_CPU):
@@ -150,11 +158,7 @@ class LLPHooks:
                 f"a batch is a {type(inputs).__name__}; give a tensor, or a list that begins with "
                 "one (for a data frame, use fitted().predict)"
             )
-        if tuple(inputs.shape[1:]) != self.task.input_shape:
-            raise LLPError(
-                f"a batch has shape {tuple(inputs.shape)}; this model takes "
-                f"(rows, {', '.join(map(str, self.task.input_shape))})"
-            )
+        check_shape(inputs, self.task.input_shape, "a batch has")
         x = self.preprocess(to_float(inputs)).to(next(self.model.parameters()).dtype)
         return as_logits(self.model(x), self.task.num_classes)
 
@@ -387,7 +391,7 @@ class LLPHooks:
 
     def _outputs(self, network: nn.Module, bags: Bags | None = None) -> Tensor:
         rows = (self.task.bags if bags is None else bags).rows
-        batches = list(rows.split(max(self.task.batch_size, 512)))
+        batches = list(rows.split(max(self.task.batch_size, BATCH)))
         with self._autocast():
             return self._pipeline.outputs(network, batches)
 

@@ -108,18 +108,16 @@ def verdict(gain: Gain, counts: int, labels: int = 0) -> str:
         labels: How many items were labelled.
 
     >>> verdict(Gain(-1.0, -1.5, 0.5, 9), counts=9)  # doctest: +ELLIPSIS
-    'Too few counts to be sure: after 9 counts, the gain ... +0.50 ... (95% interval -0.65 to ...'
+    'Too few counts to be sure: after 9 counts, the gain ... 0.50 ... (95% interval -0.65 to ...'
     """
-    low, high = gain.interval
     after = several(counts, "count")
     after += f" and {several(labels, 'label')}" if labels else ""
     baseline = "a constant rate on held-out counts"
-    by = f"{gain.mean:+.2f} in log-likelihood per bag (95% interval {low:.2f} to {high:.2f})"
-    if low > 0:
-        return f"After {after}: better than {baseline}, {by}."
-    if high < 0:
-        return f"After {after}: no better than {baseline}, {by}."
-    return f"Too few counts to be sure: after {after}, the gain over {baseline} is {by}."
+    if gain.better:
+        return f"After {after}: better than {baseline}, by {gain.text}."
+    if gain.better is False:
+        return f"After {after}: no better than {baseline}; the gain is {gain.text}."
+    return f"Too few counts to be sure: after {after}, the gain over {baseline} is {gain.text}."
 
 
 def _fitted(x: Array, bags: Bags) -> "LLPLogisticRegression":

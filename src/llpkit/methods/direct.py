@@ -2,15 +2,13 @@
 
 from torch import Tensor, nn
 
-from llpkit.bags import Bags
 from llpkit.evidence import Evidence
-from llpkit.likelihood.checks import Approximation, check_approximation
 from llpkit.losses import count_loss
 from llpkit.methods.base import BagMethod, Task
-from llpkit.methods.tractability import check_tractable
+from llpkit.methods.tractability import WithApproximation
 
 
-class Direct(BagMethod):
+class Direct(WithApproximation, BagMethod):
     r"""Maximise :math:`\log P(y_b)` itself; its gradient is posterior minus prior.
 
     Args:
@@ -28,13 +26,6 @@ class Direct(BagMethod):
     )
     replayable = True
     shardable = True
-
-    def __init__(self, approximation: Approximation = "auto") -> None:
-        check_approximation(approximation)
-        self.approximation = approximation
-
-    def choose_approximation(self, bags: Bags) -> None:
-        self.chosen_approximation = check_tractable(self.approximation, bags)
 
     def prepare(self, task: Task, network: nn.Module) -> None:
         super().prepare(task, network)

@@ -12,17 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from llpkit._validation import number, one_of
-from llpkit.bags import Bags
-from llpkit.likelihood import log_prob_and_posterior
-from llpkit.likelihood.checks import Approximation, check_approximation
-from llpkit.methods.base import Batch, Method, Task, logit_dtype, mean_cross_entropy
-from llpkit.methods.tractability import check_tractable
+from llpkit.likelihood.checks import Approximation
+from llpkit.methods.base import Batch, Task, logit_dtype, mean_cross_entropy
+from llpkit.methods.tractability import WithApproximation
 from llpkit.probability import probability_of
 
 FIRST_TARGETS = ("counts", "network")
 
 
-class MLE(Method):
+class MLE(WithApproximation):
     r"""EM with soft targets, renewed after every epoch from the logits collected during it.
 
     Collecting the logits while training costs nothing. The paper runs a separate forward pass
@@ -52,14 +50,10 @@ class MLE(Method):
     def __init__(
         self, step: float = 1.0, approximation: Approximation = "auto", first: str = "counts"
     ) -> None:
+        super().__init__(approximation)
         self.wants_first_pass = one_of("first", first, FIRST_TARGETS) == "network"
         # Not self.step, which would hide the method of that name.
         self.stride = number("step", step, most=2, above=0)
-        check_approximation(approximation)
-        self.approximation = approximation
-
-    def choose_approximation(self, bags: Bags) -> None:
-        self.chosen_approximation = check_tractable(self.approximation, bags)
 
     def prepare(self, task: Task, network: nn.Module) -> None:
         super().prepare(task, network)
@@ -80,23 +74,11 @@ class MLE(Method):
         self.targets.copy_(phi)  # in place: a CUDA graph reads this address
         return log_p if self.chosen_approximation is None else None
 
-    def _e_step(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        return e_step(logits, self.bags, self.chosen_approximation)
-
     def state_dict(self) -> dict[str, Any]:
         return {"targets": self.targets}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.targets.copy_(state["targets"])
-
-
-def e_step(
-    logits: Tensor, bags: Bags, approximation: Approximation = None
-) -> tuple[Tensor, Tensor]:
-    """The log-likelihood of every bag ``(B,)`` and the posterior of every instance."""
-    return log_prob_and_posterior(
-        logits, bags.evidence, bags.offsets, approximation=approximation, validate=False
-    )
 
 
 class MLEPass(MLE):

@@ -26,19 +26,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from llpkit._validation import number
-from llpkit.bags import Bags
-from llpkit.likelihood.checks import Approximation, check_approximation
-from llpkit.methods.base import Batch, Learner, Method, Task, as_logits, mean_cross_entropy
+from llpkit.likelihood.checks import Approximation
+from llpkit.methods.base import Batch, Learner, Task, as_logits, mean_cross_entropy
 from llpkit.methods.linear_start import LastFeatures, linear_logits
-from llpkit.methods.mle import e_step
-from llpkit.methods.tractability import check_tractable
+from llpkit.methods.tractability import WithApproximation
 from llpkit.ragged import segment_sum
 
 _YOUNG = 10
 """The teacher averages over about the last tenth of all steps until that is its full memory."""
 
 
-class Teacher(Method):
+class Teacher(WithApproximation):
     r"""EM with a student and its moving average, the teacher, which predicts.
 
     Args:
@@ -74,15 +72,11 @@ class Teacher(Method):
         start: float = 0.5,
         approximation: Approximation = "auto",
     ) -> None:
+        super().__init__(approximation)
         self.temperature = number("temperature", temperature, most=1, above=0)
         self.weight = number("weight", weight, least=0)
         self.ramp, self.start = (number(n, v, 0, 1) for n, v in (("ramp", ramp), ("start", start)))
         self.decay = number("decay", decay, 0, 1)
-        check_approximation(approximation)
-        self.approximation = approximation
-
-    def choose_approximation(self, bags: Bags) -> None:
-        self.chosen_approximation = check_tractable(self.approximation, bags)
 
     def prepare(self, task: Task, network: nn.Module) -> None:
         super().prepare(task, network)
@@ -187,9 +181,6 @@ class Teacher(Method):
         if self.temperature < 1:
             phi = self._e_step(logits / self.temperature)[1]
         self.sharp.copy_(phi)
-
-    def _e_step(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        return e_step(logits, self.bags, self.chosen_approximation)
 
     def state_dict(self) -> dict[str, Any]:
         return {"targets": self.targets, "sharp": self.sharp, "steps": self.steps}

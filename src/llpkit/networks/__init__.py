@@ -72,7 +72,7 @@ for _name, _summary, _build in (
     ("linear", "logistic regression", Linear),
     ("llp-gan", "LLP-GAN's discriminator, for images or features", discriminator_for),
 ):
-    NETWORKS.register(_name, Entry(_summary, _build))
+    register(_name, _summary)(_build)
 
 
 def make(name: str, *, input_shape: Shape, num_outputs: int, **options: Any) -> nn.Module:

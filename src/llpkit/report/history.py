@@ -14,7 +14,7 @@ from llpkit.report.style import RC
 _COLUMNS = 2
 
 
-class History(Drawing):
+class NotebookFigure(Drawing):
     """A matplotlib figure that a notebook shows, whether or not pyplot is in use."""
 
     def _repr_png_(self) -> bytes:
@@ -29,7 +29,7 @@ def history_figure(panels: Sequence[Panel]) -> Drawing:
     columns = min(_COLUMNS, len(shown))
     rows = -(-len(shown) // columns)
     with mpl.rc_context(RC):
-        figure = History(figsize=(columns * WIDTH / 72, rows * HEIGHT / 72))
+        figure = NotebookFigure(figsize=(columns * WIDTH / 72, rows * HEIGHT / 72))
         # Parts without gaps, each of the size that the margins of a drawing are made for.
         whole = {"left": 0, "right": 1, "bottom": 0, "top": 1, "wspace": 0, "hspace": 0}
         grid = figure.add_gridspec(rows, columns, **whole)

@@ -10,8 +10,8 @@ from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.config import Config, Data
 from llpkit.datasets import DataSet, ImageFiles, Inputs
-from llpkit.errors import LLPError
 from llpkit.tables import CountColumns
+from llpkit.training.check import split_off
 
 
 def load_data(data: Data, seed: int) -> DataSet:
@@ -31,16 +31,11 @@ def divide(bags: Bags, config: Config) -> dict[str, Bags]:
     generator = torch.Generator().manual_seed(config.recipe.seed)
     parts = {}
     for name, key, share in (
-        ("test", "test_fraction", config.choice.test_fraction),
+        ("test", "test_fraction", config.split.test_fraction),
         ("held-out", "held_out", config.recipe.held_out),
     ):
-        if share is None:
-            continue
-        if round((1 - share) * len(bags)) in (0, len(bags)):
-            raise LLPError(
-                f"{option(key)} = {share:g} of {len(bags)} bags leaves a part without bags"
-            )
-        bags, parts[name] = bags.split(1 - share, generator)
+        if share is not None:
+            bags, parts[name] = split_off(bags, option(key), share, generator)
     parts["training"] = bags
     return {name: parts[name] for name in ("training", "held-out", "test") if name in parts}
 

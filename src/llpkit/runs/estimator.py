@@ -21,7 +21,7 @@ from llpkit.errors import LLPError
 from llpkit.files import Checksums, add_checksums, claim, write_text
 from llpkit.tables import FeatureEncoder
 from llpkit.training import Fitted
-from llpkit.training.inputs import Preprocess
+from llpkit.training.inputs import Preprocess, check_shape
 from llpkit.training.model import DESCRIPTION, ENCODER, read_encoder
 
 ESTIMATOR = "estimator.skops"
@@ -49,10 +49,7 @@ class FittedEstimator(Fitted):
     def logits(self, inputs: Any) -> Tensor:
         """Logits ``(n,)`` or ``(n, K)`` of rows ``(n, D)``, or of a data frame."""
         rows = np.asarray(self._inputs(inputs))
-        if rows.shape[1:] != self.input_shape:
-            raise LLPError(
-                f"inputs has shape {rows.shape}; this model takes (rows, {self.input_shape[0]})"
-            )
+        check_shape(rows, self.input_shape)
         with threads_for(rows.size):
             found = self.estimator.decision_function(rows)
         z = torch.from_numpy(np.asarray(found, np.float64))
@@ -89,7 +86,7 @@ def train(config: Config, data: DataSet, bags: Bags) -> FittedEstimator:
     """Fit the estimator to the training bags of a table, after a search if one is asked for."""
     from llpkit.estimators.registry import make
 
-    choice, threads = config.choice, config.execution.threads
+    choice, threads = config.estimator, config.execution.threads
     name, options = choice.estimator, choice.estimator_options
     assert name is not None
     if not isinstance(data.inputs, Tensor) or data.inputs.dim() != 2:
@@ -128,7 +125,7 @@ def _search(
     from llpkit import estimators
     from llpkit.estimators.searches import grid_of
 
-    choice = config.choice
+    choice = config.estimator
     assert choice.estimator is not None
     assert choice.search is not None
     result = estimators.search(
@@ -157,8 +154,10 @@ def with_chosen_options(config: Config, model: Fitted) -> Config:
     """The configuration with the options that a search chose in place of the search."""
     if SEARCH not in model.details:
         return config
-    options = {**config.choice.estimator_options, **model.details[SEARCH]["chosen"]}
-    return replace(config, choice=config.choice.replace(estimator_options=options, search=None))
+    options = {**config.estimator.estimator_options, **model.details[SEARCH]["chosen"]}
+    return replace(
+        config, estimator=config.estimator.replace(estimator_options=options, search=None)
+    )
 
 
 def history_of(estimator: Any) -> list[dict[str, Any]]:

@@ -72,7 +72,7 @@ class LargeTable:
 
     def train(self) -> FittedEstimator:
         """Fit the estimator to all partitions."""
-        choice, recipe = self.config.choice, self.config.recipe
+        choice, recipe = self.config.estimator, self.config.recipe
         assert choice.estimator is not None
         assert self.sample.encoder is not None
         threads = self.config.execution.threads or 1

@@ -92,7 +92,8 @@ def differing(file: Path, config: Config) -> dict[str, tuple[object, object]]:
         prefix + name: (value, getattr(new, name))
         for prefix, old, new in (
             ("", saved.recipe, config.recipe),
-            ("", saved.choice, config.choice),
+            ("", saved.estimator, config.estimator),
+            ("", saved.split, config.split),
             ("data.", saved.data, config.data),
         )
         for name, value in old.to_dict().items()

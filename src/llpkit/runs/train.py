@@ -146,7 +146,7 @@ def _pick(config: Config, data: DataSet) -> tuple[Config, Pick]:
     table = isinstance(data.inputs, Tensor) and data.inputs.dim() == 2
     if table and not config.of_networks():
         picked = pick_estimator(bags)
-        return replace(config, choice=config.choice.replace(estimator=picked.name)), picked
+        return replace(config, estimator=config.estimator.replace(estimator=picked.name)), picked
     picked = pick_method(bags, config.recipe, of_images=not table, many_processes=several)
     return replace(config, recipe=config.recipe.replace(method=picked.name)), picked
 
@@ -166,7 +166,7 @@ def follow(config: Config, out: Path) -> None:
         data = load_data(config.data, config.recipe.seed)
         if config.is_open:
             config, _ = _pick(config, data)
-        if config.choice.estimator is not None:
+        if config.estimator.estimator is not None:
             return
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the first process notes them
@@ -263,7 +263,7 @@ def _train(setup: _Setup, callbacks: Sequence[Callback], followers: _Followers) 
                 warnings.simplefilter("ignore", kind)
             if setup.large is not None:
                 model: Fitted = setup.large.train()
-            elif config.choice.estimator is not None:
+            elif config.estimator.estimator is not None:
                 model = estimator.train(config, setup.data, parts["training"])
             else:
                 followers.start()
@@ -272,7 +272,7 @@ def _train(setup: _Setup, callbacks: Sequence[Callback], followers: _Followers) 
                 model = network.train(config, setup.data, parts, setup.folder.work, watchers)
     # The engine names a Python argument as the remedy; here it is an option.
     except TooManyStates as error:
-        kind_of_option = "method" if config.choice.estimator is None else "estimator"
+        kind_of_option = "method" if config.estimator.estimator is None else "estimator"
         raise error.choosing(f"--{kind_of_option}-option approximation=auto") from error
     setup.record["seconds"] = round(time.perf_counter() - start, 3)
     return model

@@ -52,11 +52,10 @@ def make_task(
     num_instances: int,
 ) -> Task:
     """What the method learns from; ``num_instances`` are those of all processes."""
-    first = inputs[:1] if isinstance(inputs, Tensor) else inputs.load([0])
     return Task(
         bags.to(device),
         bags.num_classes,
-        tuple(first.shape[1:]),
+        tuple(inputs.shape[1:]),
         None if labels is None else labels_of_rows(labels, bags).to(device),
         # Some methods allocate a whole batch.
         min(recipe.batch_size, num_instances),

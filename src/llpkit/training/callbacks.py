@@ -44,9 +44,9 @@ class Callback:
     def on_epoch(self, session: Any, row: Row) -> None:
         """After an epoch: ``row`` is its entry in the history; add metrics to it as you like.
 
-        ``session.predict(inputs)`` gives probabilities, ``session.logits(inputs)`` logits;
-        ``session.stop = True`` ends the run, and ``session.paused = True`` interrupts it after this
-        epoch: it can be resumed from its checkpoint.
+        ``session.logits(inputs)`` gives the current logits; ``session.stop = True`` ends the run,
+        and ``session.paused = True`` interrupts it after this epoch: it can be resumed from its
+        checkpoint.
         """
 
     def on_end(self, session: Any) -> None:

@@ -57,9 +57,16 @@ def hold_out(bags: Bags, held_out: Bags | float | None, seed: int) -> tuple[Bags
         check_table(held_out, bags.num_rows, "held_out")
         _check_disjoint(bags, held_out)
         return bags, held_out
-    if round((1 - held_out) * len(bags)) in (0, len(bags)):
-        raise LLPError(f"held_out = {held_out:g} of {len(bags)} bags leaves a part without bags")
-    return bags.split(1 - held_out, seed)
+    return split_off(bags, "held_out", held_out, seed)
+
+
+def split_off(
+    bags: Bags, name: str, part: float, generator: torch.Generator | int
+) -> tuple[Bags, Bags]:
+    """The rest, and a random part of the bags; errors name the setting of its share."""
+    if round((1 - part) * len(bags)) in (0, len(bags)):
+        raise LLPError(f"{name} = {part:g} of {len(bags)} bags leaves a part without bags")
+    return bags.split(1 - part, generator)
 
 
 def _check_disjoint(bags: Bags, held_out: Bags) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from llpkit import methods
 from llpkit._registry import did_you_mean
+from llpkit._settings import raise_all
 from llpkit._threads import torch_threads
 from llpkit.auto import pick_method
 from llpkit.bags import Bags
@@ -158,16 +159,14 @@ def fit(
     if method is None or isinstance(method, str):
         method = recipe.method
     if method == AUTO:
-        of_images = len(getattr(inputs, "shape", (0,) * 4)) == 4  # files are images
-        choice = pick_method(bags, recipe, of_images, here.number > 1)
+        choice = pick_method(bags, recipe, len(inputs.shape) == 4, here.number > 1)
         method = choice.name
         recipe = recipe.replace(method=method)
         if progress and here.first:
             print(f"method: {choice}", file=sys.stderr)
     method = methods.make(method, recipe.method_options)
     bags, held_out = checked_bags(method, bags, inputs, labels, held_out, recipe)
-    if recipe.patience is not None and held_out is None:
-        raise LLPError("patience needs held-out bags; pass held_out=0.1, for example")
+    raise_all(recipe.problems(held_out))
     if here.number > 1:
         check_shardable(method, bags, recipe, execution)
     method.choose_approximation(bags)

@@ -19,6 +19,11 @@ from llpkit.training.dataset import DatasetInputs, is_dataset
 
 Inputs = Tensor | Files
 
+BATCH = 512
+"""Fewest rows of a batch without gradients, which takes less memory than one in training."""
+EXAMPLES = 8
+"""Inputs to try a network on before training."""
+
 
 def blocks_of(inputs: Inputs, bags: Bags) -> Blocks | None:
     """The blocks that the bags' inputs are read in; ``None`` if rows are read one by one."""
@@ -42,7 +47,7 @@ def as_inputs(inputs: Any) -> Inputs:
         if inputs.dtype == torch.uint8 or inputs.dtype.is_floating_point:
             return inputs
         return inputs.to(torch.float32)
-    if hasattr(inputs, "load") and hasattr(inputs, "nbytes"):
+    if all(hasattr(inputs, name) for name in ("load", "nbytes", "shape")):
         return inputs  # type: ignore[no-any-return]
     if is_dataset(inputs):
         return DatasetInputs(inputs)
@@ -50,6 +55,15 @@ def as_inputs(inputs: Any) -> Inputs:
         f"inputs is a {type(inputs).__name__}; pass a tensor or an array of features or images, "
         "a data frame, a map-style Dataset, or llpkit.datasets.ImageFiles"
     )
+
+
+def check_shape(inputs: Any, input_shape: tuple[int, ...], name: str = "inputs has") -> None:
+    """Refuse inputs whose rows do not have the shape that a model was trained on."""
+    if tuple(inputs.shape[1:]) != input_shape:
+        raise LLPError(
+            f"{name} shape {tuple(inputs.shape)}; this model takes "
+            f"(rows, {', '.join(map(str, input_shape))})"
+        )
 
 
 class Feed:

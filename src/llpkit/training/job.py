@@ -29,11 +29,19 @@ from llpkit.training.check import labels_of_rows
 from llpkit.training.check_logits import refuse_probabilities
 from llpkit.training.check_processes import check_network, check_same_arguments
 from llpkit.training.checkpoint import Checkpoint, load_weights
-from llpkit.training.comparison import compare_with_baseline
 from llpkit.training.fabric import weight_dtype, wrap
 from llpkit.training.fingerprint import name_of, of_bags, of_inputs, of_tensors, options_of
-from llpkit.training.inputs import Feed, Inputs, Pipeline, Preprocess, blocks_of, to_float
+from llpkit.training.inputs import (
+    EXAMPLES,
+    Feed,
+    Inputs,
+    Pipeline,
+    Preprocess,
+    blocks_of,
+    to_float,
+)
 from llpkit.training.loop import Session
+from llpkit.training.measures import compare_with_baseline
 from llpkit.training.model import Fitted
 from llpkit.training.processes import Placement, Processes
 from llpkit.training.seeds import epoch_seed, forked_rng
@@ -41,9 +49,6 @@ from llpkit.training.shards import Shard
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
-
-_EXAMPLES = 8
-"""Inputs to try the network on before training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +179,7 @@ def _build(fabric: "Fabric", job: Job, processes: Processes, task: Task, feed: F
         chosen = recipe.network if job.network is None else job.network
         network, name = make_network(chosen, method, task)
         preprocess = _preprocess(job, processes, feed)
-        examples = preprocess(to_float(next(feed.stream([task.bags.rows[:_EXAMPLES]]))))
+        examples = preprocess(to_float(next(feed.stream([task.bags.rows[:EXAMPLES]]))))
         network = _on_device(job, processes, network, task)
         # Before DDP or FSDP wraps the network: a method could no longer copy it then, and running
         # it would wait for the other processes.

@@ -13,27 +13,23 @@ from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.errors import Diverged, LLPError
 from llpkit.methods import Learner, Method, Task
-from llpkit.probability import probability_of
 from llpkit.recipe import Recipe
 from llpkit.training.batches import Blocks, Step, plan_epoch, send
 from llpkit.training.callbacks import Callback, Row, plain_row
 from llpkit.training.check import check_finite
 from llpkit.training.check_processes import check_gradients
-from llpkit.training.checkpoint import Checkpoint
+from llpkit.training.checkpoint import Checkpoint, restore_session, session_state
 from llpkit.training.cuda_graph import ReplayedSteps
-from llpkit.training.inputs import Feed, Pipeline, as_inputs
+from llpkit.training.inputs import BATCH, Feed, Pipeline, as_inputs
 from llpkit.training.measures import Measures
 from llpkit.training.processes import Processes
 from llpkit.training.seeds import epoch_seed, forked_rng
 from llpkit.training.shards import Shard
-from llpkit.training.state import restore_session, session_state
 from llpkit.training.steps import Steps
 
 _WORTH_A_SYNC = 0.1
 """Epochs of at least this many seconds wait some milliseconds until the checkpoint is on disk, so a
 power failure costs one epoch. Shorter epochs do not wait and may lose a few minutes."""
-_BATCH = 512
-"""Fewest rows of a batch without gradients, which takes less memory than one in training."""
 
 
 @dataclass(eq=False, repr=False)
@@ -310,14 +306,10 @@ class Session:
             inputs = as_inputs(inputs)
             check_finite(inputs)
             feed = Feed(inputs, self.task.device, resident=False)
-        rows = list(torch.arange(len(feed), device=feed.device).split(_BATCH))
+        rows = list(torch.arange(len(feed), device=feed.device).split(BATCH))
         pipeline = Pipeline(feed, self.pipeline.preprocess)
         with self._precision():
             return pipeline.logits(self.model, rows, self.task.num_classes)
-
-    def predict(self, inputs: Any) -> Tensor:
-        """The current model's probabilities for some inputs."""
-        return probability_of(self.logits(inputs))
 
     def _outputs(self, network: nn.Module) -> Tensor:
         """What any network returns for the training instances; see :attr:`Method.outputs`."""
@@ -326,7 +318,7 @@ class Session:
             return self.pipeline.outputs(network, self._batches(rows))[: len(rows)]
 
     def _batches(self, rows: Tensor) -> list[Tensor]:
-        batches = list(rows.split(max(self.task.batch_size, _BATCH)))
+        batches = list(rows.split(max(self.task.batch_size, BATCH)))
         if self.processes.fsdp:
             # All processes have to run the network equally often; those with fewer batches add
             # some of a single row at the end, whose outputs are dropped.

@@ -18,11 +18,19 @@ from llpkit.files import Checksums, add_checksums, claim, path_of, write_bytes, 
 from llpkit.probability import per_class, probability_of
 from llpkit.tables import FeatureEncoder, Table
 from llpkit.tables.frames import is_frame
-from llpkit.training import notebook
+from llpkit.training import display
 from llpkit.training.check import check_finite, check_table
 from llpkit.training.checkpoint import load_weights
 from llpkit.training.frames import check_ids
-from llpkit.training.inputs import Feed, Inputs, Pipeline, Preprocess, as_inputs
+from llpkit.training.inputs import (
+    BATCH,
+    Feed,
+    Inputs,
+    Pipeline,
+    Preprocess,
+    as_inputs,
+    check_shape,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,16 +74,11 @@ class Fitted:
         working directory.
         """
         rows = self._inputs(inputs)
-        shape = tuple(getattr(rows, "shape", (len(rows), *self.input_shape)))
-        if shape[1:] != self.input_shape:
-            raise LLPError(
-                f"inputs has shape {shape}; this model takes "
-                f"(rows, {', '.join(map(str, self.input_shape))})"
-            )
+        check_shape(rows, self.input_shape)
         check_finite(rows)
         device = next(self.network.parameters()).device
         feed = Feed(rows, device, resident=False)
-        batches = list(torch.arange(len(feed)).split(512))
+        batches = list(torch.arange(len(feed)).split(BATCH))
         pipeline = Pipeline(feed, self.preprocess)
         return pipeline.logits(self.network, batches, self.num_classes).cpu()
 
@@ -130,14 +133,14 @@ class Fitted:
     def __repr__(self) -> str:
         settings = self.details.get("settings", {})
         kind = "binary" if self.num_classes is None else f"{self.num_classes} classes"
-        name = notebook.name_of(self)
+        name = display.name_of(self)
         shape = " x ".join(map(str, self.input_shape))
         noun = "input" if self.input_shape == (1,) else "inputs"
         lines = [f"Fitted {name} ({kind}, {shape} {noun})"]
         if "method" in settings:
             epoch = f"epoch {self.selected_epoch} of {len(self.history)}"
             lines.append(f"  method {settings['method']}, {epoch}, lr {settings['lr']:g}")
-        for part, (value, base, _) in notebook.measured(self).items():
+        for part, (value, base, _) in display.measured(self).items():
             beside = "" if base is None else f" (constant rate {base:.3f})"
             lines.append(f"  {part} bags: mean log-likelihood {value:.3f}{beside}")
         if "verdict" in self.details:
@@ -149,10 +152,10 @@ class Fitted:
 
         Log-likelihoods are shown with that of a constant rate, which a model must beat.
         """
-        return notebook.plot(self)
+        return display.plot(self)
 
     def _repr_html_(self) -> str:
-        return notebook.html(self)
+        return display.html(self)
 
     def save(self, directory: str | Path) -> Path:
         """Write the weights as safetensors and a description as JSON, for :func:`load`.

@@ -1,4 +1,4 @@
-"""A fitted model in a notebook: its table and the plot of its history."""
+"""How a fitted model is shown, in a terminal and in a notebook: its metrics, a table and a plot."""
 
 from typing import TYPE_CHECKING, Any
 

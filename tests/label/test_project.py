@@ -133,6 +133,23 @@ def test_a_project_learns_from_counts_and_finds_the_miscount(pool):
     assert sum(item["after"] for item in shown["items"]) == pytest.approx(known, abs=1e-2)
 
 
+def test_at_most_one_count_in_twenty_is_a_possible_miscount(pool):
+    items, truth = lamps()
+    project = Project(items, Store(":memory:"), size=6, pool=pool)
+    counted(project, 1 - truth, 8)  # and then the reverse, so that many counts are unlikely
+    counted(project, truth)
+    chance = learning.surprise(project.learner.beliefs, project.bags())
+    assert (chance < 0.05).sum() > 2
+    unlikely = [each["bag"] for each in project.state()["unlikely"]]
+    assert len(unlikely) == 2
+    # One that was counted again is checked, and another one takes its place.
+    answer = next(a for a in project.store.answers() if a.bag == unlikely[0])
+    project.answer(answer.bag, "Ada", answer.low, answer.high, 1.0)
+    left = [each["bag"] for each in project.state()["unlikely"]]
+    assert unlikely[0] not in left
+    assert len(left) == 2
+
+
 def counted(project, truth, number=None):
     """Count bags, all or some, without mistakes."""
     for _ in itertools.count() if number is None else range(number):

@@ -309,7 +309,10 @@ class Project:
                 if counted:
                     bags = bags_of(counted, len(self.items))
                     state["calibration"] = learning.calibration(learner.beliefs, bags)
-                    state["unlikely"] = unlikely_counts(learner.beliefs, counted, bags, now.known)
+                    checked = self.store.recounted()
+                    state["unlikely"] = unlikely_counts(
+                        learner.beliefs, counted, bags, now.known, checked
+                    )
                 state["unsure"] = [
                     {**self._item(item, now.labels), "before": p}
                     for item, p in unsure_items(learner.beliefs, now.labels).items()

@@ -139,7 +139,7 @@ def unlikely_counts(
     chance = learning.surprise(beliefs, bags)
     expected = np.add.reduceat(expit(beliefs.logits[bags.rows.numpy()]), bags.offsets[:-1].numpy())
     # The p-values of correct counts are too small if bags of items alike are chosen by information:
-    # up to one in six is below the limit in the demonstration. A share keeps the page's promise.
+    # in the demonstration, one in twelve to one in six are below the limit. Hence the share.
     most = min(_MISCOUNTS, max(1, len(parts) // _SHARE))
     found = (i for i in np.argsort(chance) if chance[i] < _UNLIKELY)
     unlikely = [i for i in found if parts[i].source not in checked][:most]

@@ -89,6 +89,12 @@ def test_enter_in_a_range_fills_the_empty_box_first(shelves, browser):
     assert page.focused() == "high"
     page.type("0" + page.keys.ENTER)
     page.says("below the lowest")
+    page.type(page.keys.ESCAPE)  # the single count needs no correction
+    assert (page.message(), page.focused()) == ("", "low")
+    page.type("?" + page.keys.ENTER)
+    page.says("highest")
+    page.type("0" + page.keys.ENTER)
+    page.says("below the lowest")
     page.count("2")  # the wrong number is selected, so that typing replaces it
     page.says("Saved: 1 to 2")
     assert not page.find("range").is_displayed()
@@ -187,6 +193,89 @@ def test_only_possible_counts_are_saved(shelves, browser):
     page.type(page.keys.ARROW_DOWN)
     spoken = page.find("low").get_attribute("aria-valuenow")
     assert spoken == str(len(page.shown()))
+
+
+def test_a_refusal_is_a_sentence(shelves, browser):
+    page = Page(browser, shelves.address, "Refused")
+    page.run("document.querySelectorAll('#wall .tile')[0].click()")
+    page.says("Labelled bright.")
+    page.type("0" + page.keys.ENTER)
+    page.says("Not saved: with these labels, the count of the bag is 1 to")
+    assert page.message().endswith("Change the count or the labels.")
+
+
+def test_a_recount_is_left_as_it_is(photos, serve, browser):
+    folder, truth = photos
+    server = serve(folder, "--positive", "bright", "--project", "recounted")
+    page = Page(browser, server.address)
+    listed = "return document.querySelectorAll('#unlikely-list button').length"
+    wrong = None
+    for number in range(40):
+        names = page.shown()
+        count = sum(truth[name] for name in names)
+        if wrong is None and count == len(names) > 3:
+            wrong, count = names, 0
+        page.count(str(count))
+        if wrong is not None and number > 20 and page.run(listed):
+            break
+    last = names
+    assert (
+        "up to five in a hundred at a time. They may well be correct" in page.find("unlikely").text
+    )
+    waiting, counted = page.shown(), f"{number + 1} of 40 bags counted"
+    until(lambda: page.find("done-text").text == counted, "the page to know of the count")
+
+    def recount():
+        page.run("document.querySelector('#unlikely-list button').click()")
+        until(lambda: page.shown() == wrong, "the miscount")
+        assert page.find("low").get_attribute("value") == "0"
+        assert page.find("leave").is_displayed()
+
+    for by_key in (True, False):
+        recount()
+        page.type("1?" + page.keys.ESCAPE)  # back from the range first
+        assert page.find("leave").is_displayed()
+        if by_key:
+            page.type(page.keys.ESCAPE)
+        else:
+            page.find("leave").click()
+        page.says(f"Left as it is: 0 of {len(wrong)}.")
+        assert page.shown() == waiting
+        assert page.find("low").get_attribute("value") == ""
+        assert not page.find("leave").is_displayed()
+    page.type(page.keys.ESCAPE)  # nothing to leave
+    assert (page.shown(), page.find("done-text").text) == (waiting, counted)
+
+    # A bag that was counted again is checked.
+    recount()
+    page.type(page.keys.ENTER)
+    until(lambda: page.shown() == waiting, "the bag that was interrupted")
+    entry = (
+        "return [...document.querySelectorAll('#unlikely-list button')].map((b) => b.textContent)"
+    )
+    until(lambda: wrong[0].split("/")[0] not in str(page.run(entry)), "a checked list")
+    page.type("u")
+    until(lambda: page.shown() == wrong, "the recount again")
+
+    # The predictions of the bag to recount are hidden.
+    page.type("0" + page.keys.ENTER)
+    until(lambda: page.find("last").is_displayed(), "the predictions")
+    page.type("uu")
+    until(lambda: page.shown() == last, "the last bag")
+    assert not page.find("last").is_displayed()
+    page.count(str(sum(truth[name] for name in last)))
+    until(lambda: page.find("last").is_displayed(), "the predictions of the last bag")
+    page.type("u")
+    until(lambda: page.shown() == last, "the last bag again")
+    assert not page.find("last").is_displayed()
+
+    assert page.find("beliefs").text == "Show predictions"
+    for text, number in (("Hide", len(last)), ("Show", 0)):
+        page.type("b")
+        until(lambda n=number: page.run(BELIEFS) == n, "predictions")
+        assert page.find("beliefs").text == f"{text} predictions"
+    assert " %" not in page.find("unlikely").text + page.find("calibration").text
+    server.stop()
 
 
 BELIEFS = "return document.querySelectorAll('#wall .percent').length"

@@ -133,6 +133,23 @@ def test_a_project_learns_from_counts_and_finds_the_miscount(pool):
     assert sum(item["after"] for item in shown["items"]) == pytest.approx(known, abs=1e-2)
 
 
+def test_at_most_one_count_in_twenty_is_a_possible_miscount(pool):
+    items, truth = lamps()
+    project = Project(items, Store(":memory:"), size=6, pool=pool)
+    counted(project, 1 - truth, 8)  # and then the reverse, so that many counts are unlikely
+    counted(project, truth)
+    chance = learning.surprise(project.learner.beliefs, project.bags())
+    assert (chance < 0.05).sum() > 2
+    unlikely = [each["bag"] for each in project.state()["unlikely"]]
+    assert len(unlikely) == 2
+    # One that was counted again is checked, and another one takes its place.
+    answer = next(a for a in project.store.answers() if a.bag == unlikely[0])
+    project.answer(answer.bag, "Ada", answer.low, answer.high, 1.0)
+    left = [each["bag"] for each in project.state()["unlikely"]]
+    assert unlikely[0] not in left
+    assert len(left) == 2
+
+
 def counted(project, truth, number=None):
     """Count bags, all or some, without mistakes."""
     for _ in itertools.count() if number is None else range(number):
@@ -399,6 +416,106 @@ def test_rows_of_a_table_are_exported_with_their_counts(tmp_path):
         "d0,0,1,22",
         "item row 2,1,1,21",
     ]
+
+
+def slides(path, sizes):
+    """A table of slides with their counts and true labels, which are nothing to learn from."""
+    rows = []
+    for slide, size in enumerate(sizes):
+        truth = [i % 3 < slide % 4 for i in range(size)]
+        rows += [
+            (f"S{slide}", i * 7 % 10 + 20 * t, sum(truth), int(t)) for i, t in enumerate(truth)
+        ]
+    lines = [",".join(map(str, row)) for row in rows]
+    path.write_text("\n".join(["slide,area,count_low,truth", *lines]))
+    return path
+
+
+def sizes_in(folder):
+    store = Store(folder / "counts.sqlite")
+    found = {name: len(store.bags()[bag]) for bag, name in store.bag_names().items()}
+    store.close()
+    return found
+
+
+@pytest.mark.parametrize("sizes", [[5, 14, 30, 8, 13, 2], [20]])
+def test_the_bags_of_a_table_are_kept_whole(tmp_path, capfd, sizes):
+    table = slides(tmp_path / "slides.csv", sizes)
+    command = ["label", str(table), "--bag", "slide", "--export", "--drop", "count_low"]
+    assert main([*command, "--project", str(tmp_path / "whole")]) == 0
+    assert sizes_in(tmp_path / "whole") == {f"S{i}": size for i, size in enumerate(sizes)}
+    assert "--size" not in capfd.readouterr().err
+
+
+def test_bags_of_a_table_are_divided_only_as_asked(tmp_path, capfd):
+    table = slides(tmp_path / "slides.csv", [5, 14, 30])
+    command = ["label", str(table), "--bag", "slide", "--export", "--size", "14"]
+    assert main([*command, "--project", str(tmp_path / "divided")]) == 0
+    assert sizes_in(tmp_path / "divided") == {
+        "S0": 5,
+        "S1": 14,
+        "S2 (1)": 10,
+        "S2 (2)": 10,
+        "S2 (3)": 10,
+    }
+    assert "1 of 3 bags has more than --size 14 items and is divided" in capfd.readouterr().err
+    assert main([*command, "--project", str(tmp_path / "divided")]) == 0
+    assert "divided;" not in capfd.readouterr().err  # they were divided before
+
+
+def test_a_bag_that_is_large_to_count_is_noted(tmp_path, capfd):
+    table = slides(tmp_path / "slides.csv", [5, 14, 51])
+    command = ["label", str(table), "--bag", "slide", "--export"]
+    assert main([*command, "--project", str(tmp_path / "large")]) == 0
+    assert sizes_in(tmp_path / "large") == {"S0": 5, "S1": 14, "S2": 51}
+    noted = capfd.readouterr().err
+    assert "1 of 3 bags is large to count: the largest, S2, has 51 items" in noted
+
+
+def test_a_dropped_column_is_neither_shown_nor_learned_from(tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = slides(tmp_path / "slides.csv", [6 + i % 9 for i in range(30)])
+    command = ["label", "slides.csv", "--bag", "slide", "--project", "counted", "--export"]
+    assert main(command) == 0
+    assert "to leave it out, give --drop count_low" in capfd.readouterr().err
+    command += ["--drop", "count_low", "--drop", "truth"]
+
+    items = RowItems(table, "slide", ["count_low", "truth"])
+    assert items.caption(0) == "area: 0"
+    assert items.inputs().shape == (len(items), 1)
+    with opened(tmp_path / "counted", items, way="folder", learn=False) as project:
+        truth = items.table.numbers("truth")
+        for bag, members in project.store.bags().items():
+            count = int(truth[members].sum())
+            project.answer(bag, "Ada", count, count, 1.0)
+
+    assert main(command) == 0
+    told = capfd.readouterr()
+    assert "--drop" not in told.err
+    header, first, *_ = (tmp_path / "counted" / "counts.csv").read_text().splitlines()
+    assert header == "counted_bag,counted_count_low,counted_count_high,area"
+    assert first == "S0,0,0,0"
+    train, predict = (shlex.split(line)[1:] for line in told.out.splitlines() if "llpkit " in line)
+    assert main([*train, "--estimator", "logistic"]) == 0, capfd.readouterr().err
+    assert main(predict) == 0, capfd.readouterr().err
+    with open("counted/predicted.csv") as file:
+        found = list(csv.DictReader(file))
+    right = [(float(row["probability"]) > 0.5) == (row["truth"] == "1") for row in found]
+    assert sum(right) / len(right) > 0.95
+
+
+def test_only_columns_of_a_table_can_be_dropped(photos, tmp_path, capfd):
+    table = slides(tmp_path / "slides.csv", [5, 5])
+    for source, column, message in (
+        (table, "ares", "has no column 'ares' to leave out; did you mean 'area'?"),
+        (photos[0], "area", "--drop names columns of a table"),
+    ):
+        project = str(tmp_path / "project")
+        assert main(["label", str(source), "--drop", column, "--project", project]) == 2
+        assert message in " ".join(capfd.readouterr().err.split())
+    everything = [f"--drop={name}" for name in ("slide", "area", "count_low", "truth")]
+    assert main(["label", str(table), *everything, "--project", project]) == 2
+    assert "has no column to learn from" in capfd.readouterr().err
 
 
 def test_the_commands_train_on_the_counts_and_predict_every_row(tmp_path, capfd):

@@ -39,10 +39,19 @@ def label(
     bag: Annotated[
         str | None, typer.Option(help="For a table: the column with the bag ids.", metavar="COLUMN")
     ] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="For a table: a column that is neither shown nor learned from, such as a known "
+            "count; repeatable.",
+            metavar="COLUMN",
+        ),
+    ] = None,
     size: Annotated[
         int | None,
         typer.Option(
-            help="Maximum items per bag. Default: 12, or less if there are fewer than 144 items.",
+            help="Maximum items per bag. Default: 12, or less if there are fewer than 144 items; "
+            "bags from --bag are kept whole.",
             metavar="N",
         ),
     ] = None,
@@ -109,7 +118,7 @@ def label(
         return
     assert source is not None
     with progress(title="reading"):
-        items = items_of(source, bag)
+        items = items_of(source, bag, drop or ())
     if len(items) > 2000 and not export:
         note(f"comparing {len(items):,} items; this takes a moment")
     for line in items.notes:
@@ -128,6 +137,8 @@ def label(
     with project_open as counting:
         if bags is not None and counting.way != bags:
             note(f"{folder} keeps its existing bags, made by {counting.way}")
+        for line in counting.notes:
+            note(line)
         try:
             if not export:
                 _serve(counting, port, browser)

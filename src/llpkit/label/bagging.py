@@ -1,16 +1,19 @@
 """Bags for people who have none: by folder, time, similarity or score, or at random."""
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from llpkit._text import several
 from llpkit._validation import option
 from llpkit.errors import LLPError
 
 WAYS = ("folder", "time", "alike", "random", "score")
 COMFORTABLE = 12
 """Items that most people can count at a glance or two."""
+_LARGE = 50  # items; more are tedious to count
 _ENOUGH = 12  # bags; from fewer, models learn next to nothing
 
 
@@ -40,6 +43,32 @@ def by_group(groups: Sequence[str], size: int) -> dict[str, list[int]]:
         else:
             found |= {f"{group} ({i})": piece for i, piece in enumerate(pieces, 1)}
     return found
+
+
+def remarks(groups: Sequence[str], size: int) -> list[str]:
+    """What a user should know of their own bags when :func:`by_group` gets them.
+
+    >>> remarks(["a", "b", "a", "a"], size=2)
+    ['1 of 2 bags has more than size=2 items and is divided; leave size out to keep it whole']
+    """
+    sizes = Counter(groups)
+    divided = sum(number > size for number in sizes.values())
+    if divided:
+        has, it = ("has", "it") if divided == 1 else ("have", "them")
+        return [
+            f"{divided} of {several(len(sizes), 'bag')} {has} more than {option('size', size)} "
+            f"items and {'is' if divided == 1 else 'are'} divided; leave {option('size')} out to "
+            f"keep {it} whole"
+        ]
+    large = sum(number > _LARGE for number in sizes.values())
+    if large:
+        name, most = sizes.most_common(1)[0]
+        return [
+            f"{large} of {several(len(sizes), 'bag')} {'is' if large == 1 else 'are'} large to "
+            f"count: the largest, {name}, has {most:,} items. To divide bags, give "
+            f"{option('size', COMFORTABLE)} in a new project"
+        ]
+    return []
 
 
 def by_order(keys: Sequence[float] | NDArray[np.floating], size: int) -> list[list[int]]:

@@ -15,8 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from llpkit.bags import Bags
+from llpkit.bags.groups import group
 from llpkit.datasets.images import BadImage, read_image
 from llpkit.errors import LLPError
+from llpkit.evidence import Evidence
 from llpkit.progress import task
 from llpkit.tables import FeatureEncoder, Table
 from llpkit.tables.selection import choose_features
@@ -51,6 +54,8 @@ class Items(ABC):
     """The unique name of every item, the same in every session."""
     groups: list[str] | None = None
     """The folder, or the value of the bag column, of every item."""
+    has_bags = False
+    """Whether the groups are the user's own bags."""
     times: list[float] | None = None
     """When every item was made, in seconds."""
     notes: Sequence[str] = ()
@@ -59,7 +64,7 @@ class Items(ABC):
     path: Path | None = None
     """The user's table, if the items are its rows."""
     columns: Collection[str] = ()
-    """The columns of the exported table that are features."""
+    """The columns of the user's table except bag ids; no exported column takes their names."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -180,22 +185,30 @@ class RowItems(Items):
     Args:
         path: The table.
         bag: A column of bag ids, if there is one; it is not a feature.
+        drop: Columns that are neither shown nor learned from nor exported.
     """
 
     has_pictures = False
 
-    def __init__(self, path: Path | str, bag: str | None = None) -> None:
+    def __init__(self, path: Path | str, bag: str | None = None, drop: Sequence[str] = ()) -> None:
         self.table = Table.read(path)
         self.path = Path(path)
-        self.columns = [name for name in self.table.names if name != bag]
-        self._text = {name: self.table.text(name).to_pylist() for name in self.columns}
-        taken = {} if bag is None else {bag: "the bag ids"}
-        chosen, self.notes = choose_features(self.table, taken=taken)
-        self._features = FeatureEncoder.fit(self.table, chosen).apply(self.table)
         self.names = [f"row {row + 1}" for row in range(len(self.table))]
+        taken, bags = dict[str, str](), None
         if bag is not None:
             of_row, ids = self.table.groups(bag)
             self.groups = [ids[b] for b in of_row]
+            self.has_bags = True
+            taken[bag] = "the bag ids"
+            grouped = group(self.groups)
+            bags = Bags.of_groups(grouped, Evidence.unknown(len(grouped.sizes)))
+        chosen, self.notes = choose_features(self.table, drop=drop, taken=taken, bags=bags)
+        if not chosen:
+            raise LLPError(f"{path} has no column to learn from")
+        self._features = FeatureEncoder.fit(self.table, chosen).apply(self.table)
+        self.columns = [name for name in self.table.names if name != bag]
+        shown = (name for name in self.columns if name not in drop)
+        self._text = {name: self.table.text(name).to_pylist() for name in shown}
 
     def picture(self, item: int) -> None:
         """None: rows have no picture."""

@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,12 +19,14 @@ from llpkit.label.store import Store
 STORE = "counts.sqlite"
 
 
-def items_of(source: Path, bag: str | None = None) -> Items:
+def items_of(source: Path, bag: str | None = None, drop: Sequence[str] = ()) -> Items:
     """The images of a folder, or the rows of a table."""
     if not source.exists():
         raise LLPError(f"{source} does not exist; give a folder of images or a table")
     if not source.is_dir():
-        return RowItems(source, bag)
+        return RowItems(source, bag, drop)
+    if drop:
+        raise LLPError(f"{option('drop')} names columns of a table; {source} is a folder of images")
     if bag is not None:
         raise LLPError(
             f"{option('bag')} names a column of a table; images are grouped with {option('way')}"
@@ -33,8 +35,8 @@ def items_of(source: Path, bag: str | None = None) -> Items:
 
 
 def usual_way(items: Items) -> str:
-    """The default of ``--bags``: folders, if there are several; else images alike, random rows."""
-    if items.groups is not None and len(set(items.groups)) > 1:
+    """The default of ``--bags``: the user's bags or folders, else images alike, random rows."""
+    if items.has_bags or (items.groups is not None and len(set(items.groups)) > 1):
         return "folder"
     return "alike" if items.has_pictures else "random"
 

@@ -38,7 +38,8 @@ class Project:
         store: Where answers are kept.
         way: How bags are made, one of :data:`llpkit.label.bagging.WAYS`; ignored if the store has
             bags already.
-        size: The largest size of a bag; by default :func:`llpkit.label.bagging.usual_size`.
+        size: The largest size of a bag; by default :func:`llpkit.label.bagging.usual_size`, but the
+            user's own bags are kept whole.
         order: ``"information"`` offers the bag whose count is expected to teach the models most;
             ``"random"`` ignores the models.
         positive: What is counted, such as ``"cats"``.
@@ -61,6 +62,7 @@ class Project:
         folder: Path | None = None,
     ) -> None:
         self.items, self.store, self.folder, self.positive = items, store, folder, positive
+        keep = size is None and items.has_bags
         size = bagging.usual_size(len(items)) if size is None else size
         size = whole(option("size"), size, 1, len(items))
         one_of(option("order"), order, ORDERS)
@@ -79,12 +81,17 @@ class Project:
             inputs = items.inputs()
             self._to_features = Features(inputs, seed)
             features = self._to_features(inputs)
+        self.notes: list[str] = []
+        """Remarks for the user on bags that were divided or are large."""
         if free:
             rows = None if features is None else features.numpy()
             names = store.bag_names().values()
-            store.add_bags(
-                bagging.make(self.way, free, size, seed, items.groups, items.times, rows, names)
-            )
+            most = len(items) if keep and self.way == "folder" else size
+            made = bagging.make(self.way, free, most, seed, items.groups, items.times, rows, names)
+            store.add_bags(made)
+            if items.has_bags and self.way == "folder":
+                assert items.groups is not None
+                self.notes = bagging.remarks([items.groups[i] for i in free], most)
         by_score = self.way == "score"
         self.num_bags = -(-len(items) // size) if by_score else len(store.bags())
         """How many bags there are, or will be."""
@@ -302,7 +309,10 @@ class Project:
                 if counted:
                     bags = bags_of(counted, len(self.items))
                     state["calibration"] = learning.calibration(learner.beliefs, bags)
-                    state["unlikely"] = unlikely_counts(learner.beliefs, counted, bags, now.known)
+                    checked = self.store.recounted()
+                    state["unlikely"] = unlikely_counts(
+                        learner.beliefs, counted, bags, now.known, checked
+                    )
                 state["unsure"] = [
                     {**self._item(item, now.labels), "before": p}
                     for item, p in unsure_items(learner.beliefs, now.labels).items()

@@ -160,8 +160,8 @@ def run_demo(project: Project, demo: Demo, pool: Executor) -> None:
             return ""
         i = len(labels) - 1
         return (
-            f" After {counts[i].minutes:.1f} minutes: {100 * counts[i].accuracy:.1f} % from "
-            f"{counts[i].answers} counts, {100 * labels[i].accuracy:.1f} % from "
+            f" After {counts[i].minutes:.1f} minutes: {100 * counts[i].accuracy:.1f}% from "
+            f"{counts[i].answers} counts, {100 * labels[i].accuracy:.1f}% from "
             f"{labels[i].answers} labels."
         )
 

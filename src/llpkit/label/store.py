@@ -212,6 +212,11 @@ class Store:
         )
         return [Answer(*row) for row in self._rows(query)]
 
+    def recounted(self) -> set[int]:
+        """The bags that were counted more than once, by the same person or by several."""
+        query = "select bag from answer where not undone group by bag having count(*) > 1"
+        return {bag for (bag,) in self._rows(query)}
+
     # Labels of single items
 
     def set_label(self, item: int, person: str, value: int | None) -> None:

@@ -3,7 +3,7 @@
 
 const $ = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
-const page = { bag: null, since: 0, range: false, first: false, positive: "", done: Promise.resolve() };
+const page = { bag: null, last: null, since: 0, recount: false, range: false, correction: "", first: false, positive: "", done: Promise.resolve() };
 
 // Requests
 
@@ -18,7 +18,7 @@ async function call(name, body = {}) {
     throw new Error(GONE);
   });
   const answer = await response.json().catch(() => ({}));
-  if (!response.ok) throw Object.assign(new Error(answer.error || `The server answered with status ${response.status}. Try again.`), { bag: answer.bag });
+  if (!response.ok) throw Object.assign(new Error(sentence(answer.error || `The server answered with status ${response.status}. Try again.`)), { bag: answer.bag });
   return answer;
 }
 
@@ -37,6 +37,8 @@ function say(text, bad = false) {
   $("message").className = bad ? "bad" : "";
 }
 
+// As on the command line, messages of the server start without a capital and end without a full stop.
+const sentence = (text) => text[0].toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
 const several = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
 const span = ({ low, high }) => (low === high ? `${low}` : `${low} to ${high}`);
 
@@ -55,8 +57,8 @@ function bar(share, kind) {
   return element("span", { className: `bar ${kind}`, ariaHidden: "true" }, inner);
 }
 
-const percent = (share) => `${Math.round(100 * share)} %`;
-const chance = (p) => (p < 0.01 ? "below 1 %" : percent(p));
+const percent = (share) => `${Math.round(100 * share)}%`;
+const chance = (p) => (p < 0.01 ? "below 1%" : percent(p));
 const labelled = (value) => (value ? page.positive : `not ${page.positive}`);
 
 function tile(item, number, total, beliefs) {
@@ -95,7 +97,7 @@ function tile(item, number, total, beliefs) {
     } catch (error) {
       // The count of the item's bag rules the label out: show the bag to count it again.
       if (error.bag !== undefined && error.bag !== page.bag?.bag) {
-        show(await call("bag", { bag: error.bag }));
+        show(await call("bag", { bag: error.bag }), true);
         $("counting").scrollIntoView();
       }
       throw error;
@@ -134,12 +136,17 @@ function fill(place, items, beliefs) {
 
 // The bag to count
 
-function show(bag) {
+// A recount of a counted bag can be left as it is.
+function show(bag, recount = false) {
   page.bag = bag.bag === null ? null : bag;
+  page.recount = recount;
+  $("leave").hidden = !recount;
+  // What the model predicted would sway a second count.
+  $("last").hidden = page.last === null || page.last === bag.bag;
   $("answer").hidden = $("bag-name").hidden = page.bag === null;
   if (page.bag === null) {
     $("wall").replaceChildren();
-    say(bag.left ? `Other people are counting the last ${several(bag.left, "bag")}.` : "All bags are counted. Look at the probable miscounts, or use the counts.");
+    say(bag.left ? `Other people are counting the last ${several(bag.left, "bag")}.` : "All bags are counted. Look at the possible miscounts, or use the counts.");
     return;
   }
   page.since = performance.now();
@@ -179,8 +186,9 @@ function whole(id) {
   return $(id).value === "" ? null : Number($(id).value);
 }
 
-function correct(id, text) {
-  say(text, true);
+function correct(id, text, bad = true) {
+  say(text, bad);
+  page.correction = text;
   $(id).focus();
   $(id).select();
 }
@@ -192,8 +200,7 @@ async function save() {
   const boxes = page.range ? ["low", "high"] : ["low"];
   const empty = boxes.find((id) => whole(id) === null);
   if (empty && whole(boxes.find((id) => id !== empty) ?? empty) !== null) {
-    say(`Now enter the ${empty === "low" ? "lowest" : "highest"} possible count.`);
-    return $(empty).focus();
+    return correct(empty, `Now enter the ${empty === "low" ? "lowest" : "highest"} possible count.`, false);
   }
   const wrong = empty ?? boxes.find((id) => whole(id) > size);
   if (wrong) return correct(wrong, `Type a count from 0 to ${size}.`);
@@ -203,14 +210,23 @@ async function save() {
   const seconds = (performance.now() - page.since) / 1000;
   const saved = await call("answer", { bag: bag.bag, low, high, seconds });
   say(`Saved: ${span(saved)} of ${size}.`);
-  last(saved);
   show(await call("next"));
+  last(saved);
   refresh();
+}
+
+// Go from a recount back to the bag that was interrupted.
+async function leave() {
+  if (!page.recount) return;
+  const { low, high, items } = page.bag;
+  show(await call("next"));
+  if (page.bag !== null) say(low === null ? "The bag was left as it is." : `Left as it is: ${span({ low, high })} of ${items.length}.`);
 }
 
 function last(bag) {
   const believed = bag.items.some((item) => item.before !== null);
-  $("last").hidden = !believed;
+  page.last = believed ? bag.bag : null;
+  $("last").hidden = !believed || page.bag?.bag === bag.bag;
   if (!believed) return;
   $("last-title").textContent = `Previous bag: ${span(bag)} of ${bag.items.length}`;
   fill($("last-wall"), bag.items, true);
@@ -220,6 +236,7 @@ async function undo() {
   const action = await call("undo");
   if (action.undone === null) return say("There is nothing to undo.");
   if (action.undone === "count") {
+    if (page.last === action.bag.bag) page.last = null;
     show(action.bag);
     say(`Undone: the count ${span(action)} of ${action.bag.items.length}. Count this bag again.`);
   } else {
@@ -238,20 +255,27 @@ function step(by) {
   put(active, Math.min(size, Math.max(0, now === null ? (by > 0 ? 0 : size) : now + by)));
 }
 
+// A correction that was asked for is about the boxes that were there.
+function settle() {
+  if ($("message").textContent === page.correction) say("");
+}
+
 function notSure() {
+  settle();
   setRange(!page.range);
   (page.range && whole("low") !== null ? $("high") : $("low")).focus();
 }
 
-function exact() {
-  if (!page.range) return;
+function escape() {
+  if (!page.range) return attempt(leave);
+  settle();
   setRange(false);
   $("low").focus();
 }
 
 async function beliefs() {
   page.first = !page.first;
-  $("beliefs").setAttribute("aria-pressed", String(page.first));
+  $("beliefs").textContent = page.first ? "Hide predictions" : "Show predictions";
   if (page.bag) {
     // The model may have learned since the bag was shown.
     page.bag.items = (await call("bag", { bag: page.bag.bag })).items;
@@ -263,7 +287,7 @@ async function beliefs() {
 // Charts: small line charts without a library
 
 function chart(place, lines, { x, y, width = 320, height = 170, diagonal = false }) {
-  const box = { left: 40, right: 10, top: 20, bottom: 30 }; // the top has room for a name above a line
+  const box = { left: 40, right: 10, top: 24, bottom: 30 }; // the top has room for the names of the lines
   const points = lines.flatMap((line) => line.points);
   if (!points.length) return place.replaceChildren();
   const extent = (values) => [Math.min(...values), Math.max(...values)];
@@ -293,14 +317,12 @@ function chart(place, lines, { x, y, width = 320, height = 170, diagonal = false
     if (!line.dots) add("path", { class: line.style, d: path });
     if (line.dots || line.points.length === 1) for (const p of line.points) add("circle", { class: "dot", cx: px(p[0]), cy: py(p[1]), r: 4 });
   }
-  // A name stands above the last point of its line, or below if another name is in the way.
-  const used = [];
+  // The names are above the chart, where they hide no line.
+  let left = box.left;
   for (const line of lines.filter((l) => !l.dots)) {
-    const end = line.points[line.points.length - 1];
-    let bottom = py(end[1]) - 6;
-    if (used.some((other) => Math.abs(other - bottom) < 13)) bottom = py(end[1]) + 14;
-    used.push(bottom);
-    add("text", { class: line.style, x: width - box.right, y: bottom, "text-anchor": "end" }, line.name);
+    add("path", { class: line.style, d: `M${left} 9H${left + 20}` });
+    add("text", { class: line.style, x: left + 25, y: 13 }, line.name);
+    left += 45 + 7 * line.name.length;
   }
   place.replaceChildren(svg);
 }
@@ -354,8 +376,8 @@ function draw(state) {
     const button = element("button", { type: "button", textContent: text });
     button.onclick = () => attempt(async () => {
       const bag = await call("bag", { bag: each.bag });
-      show(bag);
-      say(`Count this bag again${bag.low === null ? "" : ", or press Enter to keep your count"}.`);
+      show(bag, true);
+      say("Count this bag again, or leave it as it is.");
     });
     return element("li", {}, button);
   })));
@@ -401,7 +423,7 @@ document.addEventListener("keydown", (event) => {
   const keys = {
     ArrowUp: () => step(1),
     ArrowDown: () => step(-1),
-    Escape: exact,
+    Escape: escape,
     "?": notSure,
     u: () => attempt(undo),
     b: () => attempt(beliefs),
@@ -428,6 +450,7 @@ for (const id of ["low", "high"]) $(id).oninput = () => put(id, $(id).value.repl
 $("less").onclick = () => step(-1);
 $("more").onclick = () => step(1);
 $("unsure").onclick = notSure;
+$("leave").onclick = () => attempt(leave);
 $("undo").onclick = () => attempt(undo);
 $("beliefs").onclick = () => attempt(beliefs);
 // In a cookie, because the next server has another port and so another local storage.
@@ -435,7 +458,7 @@ $("person").value = decodeURIComponent(document.cookie.match(/llpkit-person=([^;
 $("person").onchange = () => {
   document.cookie = `llpkit-person=${encodeURIComponent(person())}; max-age=31536000; samesite=strict; path=/`;
   // The bag on this page was offered to somebody else.
-  if (whole("low") === null) attempt(async () => show(await call("next")));
+  if (page.recount || whole("low") === null) attempt(async () => show(await call("next")));
 };
 page.positive = document.querySelector("h1 em").textContent;
 if (location.search.includes("token=")) history.replaceState(null, "", location.pathname); // the cookie has it now

@@ -113,7 +113,8 @@ def test_what_cannot_be_read_is_named():
     ],
 )
 def test_the_records_of_an_accepted_protocol_belong_to_it(settings):
-    for changes in ({"recipe": settings}, {"methods": {"mle": settings}}):
+    shared = {"recipe": settings, "methods": {"mle": {}}}
+    for changes in (shared, {"methods": {"mle": settings}}):
         protocol = small(**changes)
         assert parse(protocol.plain()) == protocol
         made = read_run(write_run(Path("r"), record("mle", 0, [0.5], protocol)))

@@ -38,7 +38,7 @@ def share_intervals(shares: Any) -> Figure:
         str(shares.groups[g]) if two else f"{shares.groups[g]}: {shares.classes[k]}"
         for g, k in cells
     ]
-    texts = [f"{100 * float(shares.share[g, k]):.1f} %" for g, k in cells]
+    texts = [f"{100 * float(shares.share[g, k]):.1f}%" for g, k in cells]
     title = f"Share by {shares.by}" if not two else f"Share of {shares.classes[1]} by {shares.by}"
     left, right = room_for(labels), 16 + 0.6 * LABEL * max(map(len, texts))
     rows, bottom = [], 0.0

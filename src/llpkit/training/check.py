@@ -65,7 +65,10 @@ def split_off(
 ) -> tuple[Bags, Bags]:
     """The rest, and a random part of the bags; errors name the setting of its share."""
     if round((1 - part) * len(bags)) in (0, len(bags)):
-        raise LLPError(f"{name} = {part:g} of {len(bags)} bags leaves a part without bags")
+        raise LLPError(
+            f"{name} = {part:g} of {len(bags)} bags leaves a part without bags; one bag is a share "
+            f"of {1 / len(bags):.2g}"
+        )
     return bags.split(1 - part, generator)
 
 

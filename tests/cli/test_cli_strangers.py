@@ -36,6 +36,7 @@ from sklearn.utils import check_array
 from llpkit import LLPError, estimators
 from llpkit.datasets import ImageFiles
 from llpkit.datasets.files import members
+from llpkit.files import add_checksums
 from llpkit.tables import Table
 
 COLUMNS = ("--bag", "district", "--count", "n_yes")
@@ -382,6 +383,7 @@ def test_a_crafted_estimator_neither_crashes_nor_hangs(llpkit, survey):
             shutil.copytree("run", how)
             model = damaged(estimators.load("run/estimator.skops"), how)
             skops.io.dump(model, Path(how, "estimator.skops"))
+            add_checksums(Path(how), ["estimator.skops"])
     code = """
         import sys
         from llpkit.cli import main
@@ -391,6 +393,7 @@ def test_a_crafted_estimator_neither_crashes_nor_hangs(llpkit, survey):
     runs = [how for changes in DAMAGE.values() for how in changes]
     done = in_time(code, survey, *runs)
     assert done.stdout.splitlines() == [f"{how}: 2" for how in runs], done.stderr
+    assert done.stderr.count("is not a valid estimator") == len(runs), done.stderr
 
 
 @pytest.mark.parametrize("circle", [pytest.param(False, marks=pytest.mark.slow), True])
@@ -487,6 +490,7 @@ def test_a_flipped_bit_in_an_estimator_is_an_answer_or_an_error(llpkit, survey):
             warnings.simplefilter("ignore")
             estimators.load(file)
         if position % 10 == 0:
+            add_checksums(Path("run"), [file.name])
             assert llpkit("predict", "run", survey, "--out", "p.csv", "--quiet").code in (0, 2)
 
 
@@ -499,6 +503,7 @@ def test_an_estimator_without_a_part_is_an_error(llpkit, survey, name, attribute
     for value in (None, "text", np.full((2, 2), np.nan)):
         vars(model)[attribute] = value
         skops.io.dump(model, "run/estimator.skops")
+        add_checksums(Path("run"), ["estimator.skops"])
         assert llpkit("predict", "run", survey, "--out", "p.csv").code == 2
 
 

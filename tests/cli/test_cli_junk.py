@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -11,32 +10,7 @@ import pytest
 import torch
 
 import llpkit as package
-from fuzzing.command_line import check, junk_command_line, prepare, without_pages
 from llpkit.errors import LLPError
-
-
-@pytest.fixture(scope="module")
-def there(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("junk")
-    before = Path.cwd()
-    os.chdir(folder)
-    prepare(folder)
-    os.chdir(before)
-    return folder
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_junk_options_end_with_an_answer_or_a_message(there, monkeypatch, seed):
-    monkeypatch.chdir(there)
-    rng = random.Random(seed)
-    with without_pages():
-        for _ in range(25):
-            arguments = junk_command_line(rng)
-            try:
-                check(arguments)
-            except Exception as error:
-                raise AssertionError(f"llpkit {arguments}") from error
-    assert (there / "folder" / "kept.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize("out", [".", "/", "", "./.", "//"])

@@ -86,6 +86,7 @@ class Root(NamedTuple):
 
     def dual(self, weight: Array) -> Array:
         """Coefficients of the pivots' kernel functions, ``(R,)``, from weights ``(R,)``."""
+        # K[:, pivots] = Z @ corner.T, so for the same function corner.T @ dual = weight.
         corner = self.Z[self.pivots]  # (R, R), lower triangular
         coefficients: Array = solve_triangular(corner, weight, lower=True, trans="T")
         return coefficients

@@ -115,14 +115,14 @@ def test_ascii_is_enough(terminal):
         env=os.environ | ASCII | {"TERM": "xterm"},
     )
     os.close(theirs)
-    said = b""
+    output = b""
     with contextlib.suppress(OSError):  # the other end is closed
         while part := os.read(ours, 2**16):
-            said += part
+            output += part
     os.close(ours)
-    assert process.wait() == 0, said.decode()
-    assert "accuracy" not in said.decode("ascii")  # there are no labels
-    assert "proportion error" in said.decode("ascii")
+    assert process.wait() == 0, output.decode()
+    assert "accuracy" not in output.decode("ascii")  # there are no labels
+    assert "proportion error" in output.decode("ascii")
 
 
 def test_an_argument_that_is_not_utf_8(llpkit, fitted):

@@ -59,7 +59,7 @@ def test_no_control_character_of_a_table_reaches_the_terminal(llpkit, survey, mo
     evil = Path(f"evil{ESCAPE}.csv")
     evil.write_text(text)
     one = ("--network", "linear", "--epochs", 1, "--out", f"run{ESCAPE}")
-    told = [
+    results = [
         llpkit("fit", evil, *COLUMNS, *one),
         llpkit("predict", f"run{ESCAPE}", evil, "--out", f"p{ESCAPE}.csv"),
         llpkit("evaluate", f"run{ESCAPE}"),
@@ -69,11 +69,11 @@ def test_no_control_character_of_a_table_reaches_the_terminal(llpkit, survey, mo
         llpkit("fit", evil, evil),
         llpkit(f"fit{ESCAPE}"),
     ]
-    assert [done.code for done in told] == [0, 0, 0, 2, 2, 2, 2, 2]
-    for done in told:
+    assert [done.code for done in results] == [0, 0, 0, 2, 2, 2, 2, 2]
+    for done in results:
         assert not {*"\x1b\x9b\u202e"} & {*done.out, *done.err}
         assert "\n" in done.out + done.err
-    assert r"\x1b[31m" in told[5].err
+    assert r"\x1b[31m" in results[5].err
 
 
 def test_no_control_character_reaches_the_terminal_by_a_warning(llpkit, monkeypatch):

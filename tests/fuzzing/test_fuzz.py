@@ -138,7 +138,7 @@ def case(rng, score):
 
 
 @pytest.mark.parametrize(
-    ("act", "said", "patience"),
+    ("act", "message", "patience"),
     [
         ("os._exit(11)", "ended with status 11", 600),
         ("time.sleep(600)", "no end after", 1),
@@ -146,12 +146,12 @@ def case(rng, score):
     ],
     ids=["crash", "hang", "exception"],
 )
-def test_the_driver_survives_and_tells(fuzz, act, said, patience, tmp_path, monkeypatch, capsys):
+def test_the_driver_survives_and_tells(fuzz, act, message, patience, tmp_path, monkeypatch, capsys):
     (tmp_path / "fuzzing").mkdir()
     (tmp_path / "fuzzing" / "sick.py").write_text(AREA.format(act=act))
     monkeypatch.syspath_prepend(tmp_path)
     tally = fuzz.fuzz("sick", seed=0, seconds=0.5, jobs=1, patience=patience)
-    assert said in tally.failures[0][1]
+    assert message in tally.failures[0][1]
     assert tally.failures[0][0].startswith("--replay sick 0/")
     assert "FAILED --replay sick 0/" in capsys.readouterr().out
     assert f"| {len(tally.failures):,} |" in fuzz.table([tally])

@@ -50,7 +50,9 @@ def divided(images: torch.Tensor, truth: torch.Tensor, seed: int, items: int, te
 def small(name: str) -> tuple[torch.Tensor, torch.Tensor]:
     """All images of a data set in the size that the counting page learns from, and the labels."""
     data = datasets.load(name)
-    inputs = data.inputs if isinstance(data.inputs, torch.Tensor) else data.inputs.to_tensor()
+    inputs = data.inputs
+    if not isinstance(inputs, torch.Tensor):
+        inputs = inputs.load(range(len(inputs)))
     assert data.truth is not None
     if inputs.shape[2:] != (LEARNED_SIDE, LEARNED_SIDE):
         shape = (LEARNED_SIDE, LEARNED_SIDE)

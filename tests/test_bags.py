@@ -503,21 +503,6 @@ def test_selection_keeps_the_kind_of_evidence():
     assert classes.counts.tolist() == [[2, 1]]
 
 
-def test_shuffle_is_seeded_and_keeps_the_bags():
-    bags = Bags.from_groups(np.arange(300) // 3, np.arange(100) % 3)
-    mixed = bags.shuffle(3)
-    assert mixed.ids == bags.shuffle(torch.Generator().manual_seed(3)).ids
-    assert mixed.ids != bags.ids
-    assert rows_of(mixed) == rows_of(bags)
-    assert mixed.counts.tolist() == [i % 3 for i in mixed.ids]
-
-
-def test_a_generator_moves_on():
-    generator = torch.Generator().manual_seed(0)
-    bags = Bags.from_groups(np.arange(50), np.zeros(50))
-    assert bags.shuffle(generator).ids != bags.shuffle(generator).ids
-
-
 def test_split():
     bags = Bags.from_groups(np.arange(50), np.zeros(50))
     first, second = bags.split(0.3, generator=0)
@@ -553,22 +538,16 @@ def test_concat_stacks_the_tables():
 # Random bags
 
 
-@given(st.integers(1, 60), st.data(), st.sampled_from(["keep", "drop"]))
-def test_random_bags(num_rows, data, leftover):
+@given(st.integers(1, 60), st.data())
+def test_random_bags(num_rows, data):
     low = data.draw(st.integers(1, num_rows))
     high = data.draw(st.integers(low, num_rows))
     labels = np.random.default_rng(0).integers(0, 3, num_rows)
-    bags = random_bags(labels, (low, high), generator=5, leftover=leftover, num_classes=3)
+    bags = random_bags(labels, (low, high), generator=5, num_classes=3)
     sizes, rows = bags.sizes.tolist(), bags.rows.tolist()
-    assert len(set(rows)) == len(rows)
     assert all(low <= size <= high for size in sizes[:-1])
-    assert bags.num_rows == num_rows
-    if leftover == "keep":
-        assert sorted(rows) == list(range(num_rows))
-        assert 1 <= sizes[-1] <= high
-    else:
-        assert num_rows - len(rows) < high
-        assert low <= sizes[-1] <= high
+    assert 1 <= sizes[-1] <= high
+    assert sorted(rows) == list(range(num_rows))
     for bag in bags:
         assert bag.count == tuple(np.bincount(labels[bag.rows.numpy()], minlength=3).tolist())
 
@@ -592,8 +571,7 @@ def test_concentrated_bags_use_every_row_once_and_count_it(alpha):
 def test_random_bags_of_one_size():
     labels = [0, 1, 1, 0, 1, 1, 1]
     assert random_bags(labels, 3, generator=0).sizes.tolist() == [3, 3, 1]
-    assert random_bags(labels, 3, generator=0, leftover="drop").sizes.tolist() == [3, 3]
-    assert random_bags(labels, 7, generator=0, leftover="drop").counts.tolist() == [5]
+    assert random_bags(labels, 7, generator=0).counts.tolist() == [5]
     assert random_bags(labels, 3, generator=0).counts.sum() == 5
 
 
@@ -844,8 +822,8 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
         (lambda: toy().split(0.1, 0), r"fraction = 0\.1 of 4 bags leaves a part without bags"),
         (lambda: toy().kfold(1), "k = 1; give a whole number from 2 to 4"),
         (lambda: toy().kfold(2, "seed"), "generator = 'seed'; give a torch.Generator or a seed"),
-        (lambda: toy().shuffle(np.random.default_rng(0)), "generator = .*give a torch.Generator"),
-        (lambda: toy().shuffle(-1), "generator = -1; give a torch.Generator or a seed from 0"),
+        (lambda: toy().kfold(2, np.random.default_rng(0)), "generator = .*give a torch.Generator"),
+        (lambda: toy().split(0.5, -1), "generator = -1; give a torch.Generator or a seed from 0"),
         (lambda: Bags.concat([]), "Bags.concat needs Bags, at least one"),
         (lambda: Bags.concat(toy()), "Bags.concat needs Bags"),
         (lambda: Bags.concat([toy(), Bags([0, 1], [[1, 0]])]), "number of classes"),
@@ -858,10 +836,6 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
         (
             lambda: random_bags([0, 1], (1, 2, 3), generator=0),
             r"size = \(1, 2, 3\); give a whole number",
-        ),
-        (
-            lambda: random_bags([0, 1], 1, generator=0, leftover="no"),
-            "leftover = 'no'; give keep or drop",
         ),
         (lambda: random_bags([], 1, generator=0), r"labels has shape \(0,\)"),
         (lambda: random_bags([0, 3], 1, generator=0), r"labels\[1\] = 3 but labels go from 0 to 1"),

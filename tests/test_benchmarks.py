@@ -12,7 +12,6 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 @pytest.fixture
 def estep(monkeypatch):
-    pytest.importorskip("numba")
     monkeypatch.syspath_prepend(BENCHMARKS)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # two threads that wait for each other on a busy machine spoil a ratio
@@ -141,7 +140,6 @@ def test_the_card_s_benchmark_runs_without_a_card(tmp_path):
 
 
 def test_the_small_form_of_the_approximations_of_classes(monkeypatch, tmp_path):
-    pytest.importorskip("numba")
     monkeypatch.syspath_prepend(BENCHMARKS)
     threads = torch.get_num_threads()
     import classes

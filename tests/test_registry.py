@@ -16,7 +16,7 @@ def colours() -> Registry[int]:
 
 def test_it_is_a_mapping_in_the_order_of_registration(colours):
     assert dict(colours) == {"red": 1, "green": 2}
-    assert colours.names == ["red", "green"]
+    assert list(colours) == ["red", "green"]
     assert "red" in colours
     assert "blue" not in colours
     assert ["red"] not in colours  # what cannot be hashed is no name either

@@ -36,11 +36,6 @@ class Registry(Mapping[str, T]):
         self.kind = kind
         self._entries: dict[str, T] = {}
 
-    @property
-    def names(self) -> list[str]:
-        """All names."""
-        return list(self._entries)
-
     @overload
     def register(self, name: str, value: V) -> V: ...
     @overload

@@ -11,6 +11,7 @@ import torch
 
 from llpkit._text import several
 from llpkit.bags import Bags
+from llpkit.losses import class_counts
 from llpkit.recipe import Recipe
 
 PICKED = "picked"
@@ -112,8 +113,8 @@ def look_random(bags: Bags) -> bool:
     """
     if not bags.evidence.is_exact:
         return False
-    n, y = bags.sizes.double()[:, None], bags.counts.double()
-    y = torch.stack([n[:, 0] - y, y], 1) if y.dim() == 1 else y  # (B, K)
+    n = bags.sizes.double()[:, None]
+    y = class_counts(bags.counts, bags.sizes).double()  # (B, K)
     expected = n * y.sum(0) / n.sum()
     used = expected > 0
     square = torch.where(used, (y - expected).square() / expected, 0.0).sum()

@@ -128,11 +128,11 @@ def test_what_a_machine_lacks_is_told_in_a_line(llpkit, monkeypatch, error, mess
     assert message in done.err
 
 
-@pytest.mark.parametrize("told", ["a bug", "index out of range"])
-def test_a_bug_is_not_hidden(llpkit, monkeypatch, told):
+@pytest.mark.parametrize("message", ["a bug", "index out of range"])
+def test_a_bug_is_not_hidden(llpkit, monkeypatch, message):
     def fail(*_, **__):
-        raise RuntimeError(told)
+        raise RuntimeError(message)
 
     monkeypatch.setattr("llpkit.runs.fit", fail)
-    with pytest.raises(RuntimeError, match=told):
+    with pytest.raises(RuntimeError, match=message):
         llpkit("fit", "--dataset", "digits")

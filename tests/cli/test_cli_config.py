@@ -96,10 +96,10 @@ def test_all_errors_are_told_at_once():
     settings = {"data": {"dataset": "digts", "bagg": 1}, "epochs": "ten", "metod": "mle"}
     with pytest.raises(LLPError) as caught:
         check(settings)
-    told = str(caught.value)
-    assert told.startswith("4 settings are wrong:")
+    message = str(caught.value)
+    assert message.startswith("4 settings are wrong:")
     for part in ("data.dataset = 'digts'", "data.bagg", "epochs = 'ten'", "metod"):
-        assert part in told
+        assert part in message
 
 
 def test_an_option_is_called_by_its_name():

@@ -136,9 +136,9 @@ def test_a_second_table_of_counts(llpkit, survey):
     )
     columns = ("--bag", "district", "--count", "n_yes", "--counts-table", "counts.csv")
     assert llpkit("fit", "people.csv", *columns, "--epochs", 1, "--out", "run").code == 0
-    told = llpkit("predict", "run", "people.csv", "--out", "p.csv")
-    assert "people.csv has no column 'n_yes'; name the table that has" in told.err
-    assert "with --counts-table" in told.err
+    done = llpkit("predict", "run", "people.csv", "--out", "p.csv")
+    assert "people.csv has no column 'n_yes'; name the table that has" in done.err
+    assert "with --counts-table" in done.err
     done = llpkit("predict", "run", "people.csv", "--out", "p.csv", "--counts-table", "counts.csv")
     assert done.code == 0, done.err
     assert "posterior" in rows_of("p.csv")[0]

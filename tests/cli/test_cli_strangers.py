@@ -36,6 +36,7 @@ from sklearn.utils import check_array
 from llpkit import LLPError, estimators
 from llpkit.datasets import ImageFiles
 from llpkit.datasets.files import members
+from llpkit.files import add_checksums
 from llpkit.tables import Table
 
 COLUMNS = ("--bag", "district", "--count", "n_yes")
@@ -58,7 +59,7 @@ def test_no_control_character_of_a_table_reaches_the_terminal(llpkit, survey, mo
     evil = Path(f"evil{ESCAPE}.csv")
     evil.write_text(text)
     one = ("--network", "linear", "--epochs", 1, "--out", f"run{ESCAPE}")
-    told = [
+    results = [
         llpkit("fit", evil, *COLUMNS, *one),
         llpkit("predict", f"run{ESCAPE}", evil, "--out", f"p{ESCAPE}.csv"),
         llpkit("evaluate", f"run{ESCAPE}"),
@@ -68,11 +69,11 @@ def test_no_control_character_of_a_table_reaches_the_terminal(llpkit, survey, mo
         llpkit("fit", evil, evil),
         llpkit(f"fit{ESCAPE}"),
     ]
-    assert [done.code for done in told] == [0, 0, 0, 2, 2, 2, 2, 2]
-    for done in told:
+    assert [done.code for done in results] == [0, 0, 0, 2, 2, 2, 2, 2]
+    for done in results:
         assert not {*"\x1b\x9b\u202e"} & {*done.out, *done.err}
         assert "\n" in done.out + done.err
-    assert r"\x1b[31m" in told[5].err
+    assert r"\x1b[31m" in results[5].err
 
 
 def test_no_control_character_reaches_the_terminal_by_a_warning(llpkit, monkeypatch):
@@ -382,6 +383,7 @@ def test_a_crafted_estimator_neither_crashes_nor_hangs(llpkit, survey):
             shutil.copytree("run", how)
             model = damaged(estimators.load("run/estimator.skops"), how)
             skops.io.dump(model, Path(how, "estimator.skops"))
+            add_checksums(Path(how), ["estimator.skops"])
     code = """
         import sys
         from llpkit.cli import main
@@ -391,6 +393,7 @@ def test_a_crafted_estimator_neither_crashes_nor_hangs(llpkit, survey):
     runs = [how for changes in DAMAGE.values() for how in changes]
     done = in_time(code, survey, *runs)
     assert done.stdout.splitlines() == [f"{how}: 2" for how in runs], done.stderr
+    assert done.stderr.count("is not a valid estimator") == len(runs), done.stderr
 
 
 @pytest.mark.parametrize("circle", [pytest.param(False, marks=pytest.mark.slow), True])
@@ -487,6 +490,7 @@ def test_a_flipped_bit_in_an_estimator_is_an_answer_or_an_error(llpkit, survey):
             warnings.simplefilter("ignore")
             estimators.load(file)
         if position % 10 == 0:
+            add_checksums(Path("run"), [file.name])
             assert llpkit("predict", "run", survey, "--out", "p.csv", "--quiet").code in (0, 2)
 
 
@@ -499,6 +503,7 @@ def test_an_estimator_without_a_part_is_an_error(llpkit, survey, name, attribute
     for value in (None, "text", np.full((2, 2), np.nan)):
         vars(model)[attribute] = value
         skops.io.dump(model, "run/estimator.skops")
+        add_checksums(Path("run"), ["estimator.skops"])
         assert llpkit("predict", "run", survey, "--out", "p.csv").code == 2
 
 

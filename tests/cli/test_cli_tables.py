@@ -109,9 +109,9 @@ def test_values_that_training_never_had(llpkit, survey, options):
     p = [float(row["probability"]) for row in rows_of("p.csv")]
     assert p[1] == p[2] == p[3]  # no weight of their own
     Path("labelled.csv").write_text("age,region,answer\n40,west,0\n80,north,1\n")
-    told = llpkit("evaluate", "run", "labelled.csv", "--json")
-    assert "column 'region' = 'west', which did not occur in training" in told.err
-    assert told.out.startswith("{")
+    done = llpkit("evaluate", "run", "labelled.csv", "--json")
+    assert "column 'region' = 'west', which did not occur in training" in done.err
+    assert done.out.startswith("{")
 
 
 # Numbers with commas

@@ -122,15 +122,10 @@ def test_a_data_set_checks_its_parts():
         DataSet("toy", x[:2], bags, None, ("a", "b", "c"))
 
 
-def test_describe():
+def test_repr():
     bags = Bags([0, 2], [1])
-    data = DataSet("toy", torch.zeros(2, 3), bags, None, ("no", "yes"), ("a note",))
-    assert data.describe().splitlines() == [
-        "toy: 2 rows of 3 features",
-        "Bags(1 bags, 2 instances, sizes 2, exact counts)",
-        "classes: no, yes; labels not known",
-        "a note",
-    ]
+    data = DataSet("toy", torch.zeros(2, 3), bags, None, ("no", "yes"))
+    assert data.title == "toy: 2 rows of 3 features"
     assert repr(data).startswith("DataSet('toy', 2 rows of 3 features, Bags(")
 
 

@@ -455,9 +455,9 @@ def test_without_routing_a_pipeline_takes_groups_by_the_step_and_a_search_cannot
     pipe.fit(data.X, data.y, llplogisticregression__groups=data.groups)
     assert (pipe.predict(data.X) == data.labels).mean() > 0.7
     search = GridSearchCV(LLPLogisticRegression(), {"C": [1.0]}, cv=GroupKFold(3), error_score=0)
-    with pytest.warns(UserWarning, match=".") as told:
+    with pytest.warns(UserWarning, match=".") as caught:
         search.fit(data.X, data.y, groups=data.groups)
-    assert any("enable_metadata_routing=True" in str(warning.message) for warning in told)
+    assert any("enable_metadata_routing=True" in str(warning.message) for warning in caught)
 
 
 def test_scorers_by_hand():

@@ -34,7 +34,7 @@ DRAWS = 256
 
 @dataclass
 class Known:
-    """What is known of the counts of some bags of one kind, told twice."""
+    """What is known of the counts of some bags of one kind, twice."""
 
     evidence: Evidence
     log_weight: list[Callable[[np.ndarray], np.ndarray]]  # of count vectors (S, K), one per bag
@@ -314,19 +314,19 @@ def check(
         return
     backends = ["auto", "torch", "numba"]
     for backend in backends:
-        told = {"function": "log_prob_and_posterior", "backend": backend, "batch": batch}
+        info = {"function": "log_prob_and_posterior", "backend": backend, "batch": batch}
         log_p, phi = answer(
-            lambda b=backend: likelihood.log_prob_and_posterior(*arguments, backend=b), **told
+            lambda b=backend: likelihood.log_prob_and_posterior(*arguments, backend=b), **info
         )
-        _compare_log_prob(log_p, expected, batch, told)
-        _compare_posterior(phi, expected, batch, told)
+        _compare_log_prob(log_p, expected, batch, info)
+        _compare_posterior(phi, expected, batch, info)
         score.confirm(2 * len(batch.bags))
     backend = str(rng.choice(backends))
-    told = {"backend": backend, "batch": batch}
-    log_p = answer(lambda: likelihood.log_prob(*arguments, backend=backend), **told)
-    _compare_log_prob(log_p, expected, batch, {**told, "function": "log_prob"})
-    phi = answer(lambda: likelihood.posterior(*arguments, backend=backend), **told)
-    _compare_posterior(phi, expected, batch, {**told, "function": "posterior"})
+    info = {"backend": backend, "batch": batch}
+    log_p = answer(lambda: likelihood.log_prob(*arguments, backend=backend), **info)
+    _compare_log_prob(log_p, expected, batch, {**info, "function": "log_prob"})
+    phi = answer(lambda: likelihood.posterior(*arguments, backend=backend), **info)
+    _compare_posterior(phi, expected, batch, {**info, "function": "posterior"})
     _gradient(batch, arguments, expected, rng, backend)
     score.confirm(3 * len(batch.bags))
     _distribution(batch, found, offsets)
@@ -344,28 +344,28 @@ def _rounding(dtype: torch.dtype) -> float:
 
 
 def _compare_log_prob(
-    log_p: torch.Tensor, expected: Expected, batch: Batch, told: dict[str, Any]
+    log_p: torch.Tensor, expected: Expected, batch: Batch, info: dict[str, Any]
 ) -> None:
     if log_p.dtype != batch.logits.dtype or log_p.shape != expected.log_prob.shape:
-        fail("log_prob has another dtype or shape", got=(log_p.dtype, log_p.shape), **told)
+        fail("log_prob has another dtype or shape", got=(log_p.dtype, log_p.shape), **info)
     got, want = log_p.detach().double().numpy(), expected.log_prob
-    info = torch.finfo(batch.logits.dtype)
+    limits = torch.finfo(batch.logits.dtype)
     with np.errstate(invalid="ignore"):
         error = np.abs(got - want) / np.maximum(1, np.abs(want))
     good = (error <= _rounding(batch.logits.dtype)) | (got == want)
-    good |= (want < info.min) & np.isneginf(got)  # beyond what the dtype can hold
+    good |= (want < limits.min) & np.isneginf(got)  # beyond what the dtype can hold
     if not good.all():
         b = int((~good).argmax())
         fail(
-            f"log_prob[{b}] = {got[b]!r}, expected {want[b]!r}", bag=batch.bags[b].tolist(), **told
+            f"log_prob[{b}] = {got[b]!r}, expected {want[b]!r}", bag=batch.bags[b].tolist(), **info
         )
 
 
 def _compare_posterior(
-    phi: torch.Tensor, expected: Expected, batch: Batch, told: dict[str, Any]
+    phi: torch.Tensor, expected: Expected, batch: Batch, info: dict[str, Any]
 ) -> None:
     if phi.dtype != batch.logits.dtype or phi.shape != expected.posterior.shape:
-        fail("posterior has another dtype or shape", got=(phi.dtype, phi.shape), **told)
+        fail("posterior has another dtype or shape", got=(phi.dtype, phi.shape), **info)
     got = phi.detach().double().numpy()
     room = _rounding(phi.dtype)
     good = (got >= expected.least - room) & (got <= expected.most + room)
@@ -379,7 +379,7 @@ def _compare_posterior(
             f"posterior{list(place)} of bag {b} = {got[place]!r}, "
             f"expected {expected.posterior[place]!r}; its row is {got[place[0]].tolist()}",
             bag=batch.bags[b].tolist(),
-            **told,
+            **info,
         )
 
 
@@ -392,7 +392,7 @@ def _unchecked(batch: Batch, arguments: Any, expected: Expected, score: Score) -
     if has_table and (low.ndim == 2 or (high != n).any()):
         return  # tables must fit the bags
     for backend in ("torch", "auto"):
-        told = {
+        info = {
             "function": "log_prob_and_posterior, validate=False",
             "backend": backend,
             "batch": batch,
@@ -401,15 +401,15 @@ def _unchecked(batch: Batch, arguments: Any, expected: Expected, score: Score) -
             lambda b=backend: likelihood.log_prob_and_posterior(
                 *arguments, backend=b, validate=False
             ),
-            **told,
+            **info,
         )
-        _compare_log_prob(log_p, expected, batch, told)
+        _compare_log_prob(log_p, expected, batch, info)
         gone = ~expected.possible[expected.bag]
         for name in ("least", "most"):
             bound = getattr(expected, name)
             bound[gone] = expected.prior[gone]
         expected.posterior[gone] = expected.prior[gone]
-        _compare_posterior(phi, expected, batch, told)
+        _compare_posterior(phi, expected, batch, info)
         score.confirm(2 * len(batch.bags))
 
 
@@ -419,8 +419,8 @@ def _gradient(
     """The gradient of the log-probability is posterior minus prior."""
     _, counts, offsets = arguments
     z = batch.logits.detach().double().requires_grad_()
-    told = {"function": "gradient", "backend": backend, "batch": batch}
-    log_p = answer(lambda: likelihood.log_prob(z, counts, offsets, backend=backend), **told)
+    info = {"function": "gradient", "backend": backend, "batch": batch}
+    log_p = answer(lambda: likelihood.log_prob(z, counts, offsets, backend=backend), **info)
     scale = torch.from_numpy(rng.normal(size=len(log_p)))
     (gradient,) = torch.autograd.grad(log_p @ scale, z)
     weight = scale.numpy()[expected.bag]
@@ -437,20 +437,20 @@ def _gradient(
         fail(
             f"gradient{list(place)} of bag {b} = {got[place]!r}, expected {ends[(0, *place)]!r}",
             bag=batch.bags[b].tolist(),
-            **told,
+            **info,
         )
 
 
 def _distribution(batch: Batch, found: dict[int, tuple[np.ndarray, Answers]], offsets: Any) -> None:
-    told = {"function": "pmf", "batch": batch}
-    pmf = answer(lambda: likelihood.pmf(batch.logits, offsets), **told)
+    info = {"function": "pmf", "batch": batch}
+    pmf = answer(lambda: likelihood.pmf(batch.logits, offsets), **info)
     ends = pmf.offsets.numpy()
     sizes, classes = np.diff(batch.offsets), max(2, batch.classes)
     lengths = np.zeros(len(sizes), np.int64)
     for n, (where, _) in found.items():
         lengths[where] = n + 1 if batch.classes == 1 else len(count_vectors(n, classes))
     if not np.array_equal(ends, np.append(0, np.cumsum(lengths))):
-        fail("pmf has other offsets", got=ends, **told)
+        fail("pmf has other offsets", got=ends, **info)
     got, counts = pmf.probability.double().numpy(), pmf.counts.numpy()
     room = max(2e-14, float(torch.finfo(batch.logits.dtype).eps))
     for n, (where, part) in found.items():
@@ -462,14 +462,14 @@ def _distribution(batch: Batch, found: dict[int, tuple[np.ndarray, Answers]], of
         for b, want, slack in zip(where, shares, part.slack, strict=True):
             own = slice(ends[b], ends[b + 1])
             if not np.array_equal(counts[own], vectors):
-                fail("pmf lists other counts", bag=b, got=counts[own], **told)
+                fail("pmf lists other counts", bag=b, got=counts[own], **info)
             # A combination's score may move by the slack; probabilities move with it.
             error = np.abs(got[own] - want) > room + np.expm1(min(2 * slack, 30.0)) * want
             if error.any() or not (got[own] >= 0).all() or not (got[own] <= 1 + room).all():
                 fail(
                     f"pmf of bag {b} = {got[own].tolist()}, expected {want.tolist()}",
                     bag=batch.bags[b].tolist(),
-                    **told,
+                    **info,
                 )
 
 
@@ -482,20 +482,20 @@ def _labels(
 ) -> None:
     """Draws are possible, credible and as frequent as they should be; the mode is a best one."""
     seed = int(rng.integers(2**31))
-    told = {"function": "sample", "seed": seed, "batch": batch}
+    info = {"function": "sample", "seed": seed, "batch": batch}
     many = rng.random() < 0.1
     number = DRAWS if many else 1
-    drawn = answer(lambda: likelihood.sample(*arguments, seed, num_samples=number), **told).numpy()
+    drawn = answer(lambda: likelihood.sample(*arguments, seed, num_samples=number), **info).numpy()
     if drawn.shape != (number, len(batch.logits)):
-        fail("sample has another shape", got=drawn.shape, **told)
+        fail("sample has another shape", got=drawn.shape, **info)
     best = answer(lambda: likelihood.mode(*arguments), function="mode", batch=batch).numpy()
     if best.shape != (len(batch.logits),):
-        fail("mode has another shape", got=best.shape, **told)
+        fail("mode has another shape", got=best.shape, **info)
     columns = max(2, batch.classes)
     for n, (where, part) in found.items():
         for b, scores, slack in zip(where, _padded(part), part.slack, strict=True):
             own = slice(batch.offsets[b], batch.offsets[b + 1])
-            of_bag = {**told, "bag": batch.bags[b].tolist()}
+            of_bag = {**info, "bag": batch.bags[b].tolist()}
             if not len(scores):  # too long to enumerate: the counts alone are looked at
                 _agrees(batch, b, [*drawn[:, own], best[own]], of_bag)
                 continue
@@ -516,33 +516,33 @@ def _labels(
         far = np.sqrt(np.log(2e13) / (2 * DRAWS))
         mean = hot.mean(0)
         if not ((mean >= expected.least - far) & (mean <= expected.most + far)).all():
-            fail("draws are not as frequent as the posterior says", mean=mean.tolist(), **told)
+            fail("draws are not as frequent as the posterior says", mean=mean.tolist(), **info)
 
 
 def _padded(part: Answers) -> list[np.ndarray]:
     return list(part.scores) if part.scores.size else [np.zeros(0)] * len(part.slack)
 
 
-def _agrees(batch: Batch, b: int, draws: list[np.ndarray], told: dict[str, Any]) -> None:
+def _agrees(batch: Batch, b: int, draws: list[np.ndarray], info: dict[str, Any]) -> None:
     """Labels of a long binary bag: allowed by the known ones and by the weights."""
     z = batch.bags[b][:, 1]
     for h in draws:
         y = int(h.sum())
         weight = batch.log_weight[b](np.array([[len(h) - y, y]]))[0]
         if np.isneginf(weight) or (h[z == np.inf] != 1).any() or (h[z == -np.inf] != 0).any():
-            fail(f"labels {h.tolist()} of bag {b} contradict what is known", **told)
+            fail(f"labels {h.tolist()} of bag {b} contradict what is known", **info)
 
 
 def _bound(batch: Batch, arguments: Any, expected: Expected, score: Score) -> None:
     """The tilted bound is never below the exact log-probability, and its posterior fits."""
-    told = {"function": "sinkhorn", "batch": batch}
+    info = {"function": "sinkhorn", "batch": batch}
     found, refusal = attempt(
-        lambda: likelihood.log_prob_and_posterior(*arguments, approximation="sinkhorn"), **told
+        lambda: likelihood.log_prob_and_posterior(*arguments, approximation="sinkhorn"), **info
     )
     if refusal is not None:
         # It may give up on extreme logits, never on ordinary ones.
         if np.abs(np.concatenate(batch.bags)).max(initial=0) <= 20:
-            fail(f"the bound was refused for ordinary logits: {refusal}", **told)
+            fail(f"the bound was refused for ordinary logits: {refusal}", **info)
         score.refuse()
         return
     log_p, phi = (x.double().numpy() for x in found)  # type: ignore[union-attr]
@@ -550,8 +550,8 @@ def _bound(batch: Batch, arguments: Any, expected: Expected, score: Score) -> No
     low = log_p < expected.log_prob - room * np.maximum(1, np.abs(expected.log_prob))
     if low.any() or np.isnan(log_p).any():
         b = int((low | np.isnan(log_p)).argmax())
-        fail(f"bound[{b}] = {log_p[b]} is below {expected.log_prob[b]}", **told)
-    _fits_the_counts(phi, batch, expected, told)
+        fail(f"bound[{b}] = {log_p[b]} is below {expected.log_prob[b]}", **info)
+    _fits_the_counts(phi, batch, expected, info)
     score.confirm(len(batch.bags))
 
 
@@ -559,21 +559,21 @@ def _saddlepoint(
     batch: Batch, arguments: Any, expected: Expected, backend: str, score: Score
 ) -> None:
     """The saddlepoint approximation is a distribution, fits the counts and is close to exact."""
-    told = {"function": "saddlepoint", "backend": backend, "batch": batch}
+    info = {"function": "saddlepoint", "backend": backend, "batch": batch}
     options = {"approximation": "saddlepoint", "backend": backend}
     found, refusal = attempt(
-        lambda: likelihood.log_prob_and_posterior(*arguments, **options), **told
+        lambda: likelihood.log_prob_and_posterior(*arguments, **options), **info
     )
     ordinary = np.abs(np.concatenate(batch.bags)).max(initial=0) <= 20
     if refusal is not None:
         if ordinary:
-            fail(f"the approximation was refused for ordinary logits: {refusal}", **told)
+            fail(f"the approximation was refused for ordinary logits: {refusal}", **info)
         score.refuse()
         return
     log_p, phi = (x.double().numpy() for x in found)  # type: ignore[union-attr]
     if np.isnan(log_p).any() or np.isnan(phi).any():
-        fail("the approximation is NaN", got=[log_p.tolist(), phi.tolist()], **told)
-    _fits_the_counts(phi, batch, expected, told)
+        fail("the approximation is NaN", got=[log_p.tolist(), phi.tolist()], **info)
+    _fits_the_counts(phi, batch, expected, info)
     if ordinary:
         # Two classes are exact; bags of a few instances of more are off by a fraction of a nat.
         most = np.where((batch.evidence.counts.numpy() > 0).sum(1) <= 2, 1e-5, 1.0)
@@ -581,7 +581,7 @@ def _saddlepoint(
         off = np.abs(log_p - expected.log_prob) > most
         if off.any():
             b = int(off.argmax())
-            fail(f"log_prob[{b}] = {log_p[b]}, exact {expected.log_prob[b]}", **told)
+            fail(f"log_prob[{b}] = {log_p[b]}, exact {expected.log_prob[b]}", **info)
     score.confirm(len(batch.bags))
 
 
@@ -592,17 +592,17 @@ def _room(batch: Batch) -> float:
 
 
 def _fits_the_counts(
-    phi: np.ndarray, batch: Batch, expected: Expected, told: dict[str, Any]
+    phi: np.ndarray, batch: Batch, expected: Expected, info: dict[str, Any]
 ) -> None:
     """An approximate posterior is a distribution, and its sums over bags are the counts."""
     room = _room(batch)
     inside = (phi >= 0) & (phi <= 1) & (np.abs(phi.sum(1) - 1) <= 10 * room)[:, None]
     if not inside.all():
-        fail("the approximate posterior is no distribution", got=phi.tolist(), **told)
+        fail("the approximate posterior is no distribution", got=phi.tolist(), **info)
     sums = np.zeros((len(batch.bags), batch.classes))
     np.add.at(sums, expected.bag, phi)
     if np.abs(sums - batch.evidence.counts.numpy()).max(initial=0) > 1e-4 + 20 * room:
-        fail("the approximate posterior does not sum to the counts", got=sums.tolist(), **told)
+        fail("the approximate posterior does not sum to the counts", got=sums.tolist(), **info)
 
 
 # Junk
@@ -721,8 +721,8 @@ def _junk_call(rng: np.random.Generator, batch: Batch, expected: Expected, score
     else:
         _spelling(rng, batch, expected, score)
         return
-    told = {**arguments, "function": name}
-    must_refuse(lambda: function(**arguments), score, **told)
+    info = {**arguments, "function": name}
+    must_refuse(lambda: function(**arguments), score, **info)
 
 
 def _spelling(rng: np.random.Generator, batch: Batch, expected: Expected, score: Score) -> None:
@@ -758,10 +758,10 @@ def _spelling(rng: np.random.Generator, batch: Batch, expected: Expected, score:
         counts = ways[rng.integers(len(ways))]
         if y.max(initial=0) <= 1 and rng.random() < 0.3:
             counts = y.astype(bool)
-    told = {"counts": counts, "offsets": offsets, "batch": batch}
+    info = {"counts": counts, "offsets": offsets, "batch": batch}
     log_p, phi = answer(
-        lambda: likelihood.log_prob_and_posterior(batch.logits, counts, offsets), **told
+        lambda: likelihood.log_prob_and_posterior(batch.logits, counts, offsets), **info
     )
-    _compare_log_prob(log_p, expected, batch, told)
-    _compare_posterior(phi, expected, batch, told)
+    _compare_log_prob(log_p, expected, batch, info)
+    _compare_posterior(phi, expected, batch, info)
     score.confirm(1)

@@ -146,7 +146,7 @@ def _fit(rng: np.random.Generator, name: str, score: Score) -> None:
         sizes = np.array([(data.groups == g).sum() for g in data.groups])
         top = sizes if classes is None else sizes[:, None]
         y = Evidence.interval(np.maximum(data.y - 1, 0), np.minimum(data.y + 1, top))
-    told = {
+    info = {
         "estimator": name,
         "X": data.X.tolist() if isinstance(data.X, np.ndarray) else data.X,
         "dtype": getattr(data.X, "dtype", None),
@@ -156,46 +156,46 @@ def _fit(rng: np.random.Generator, name: str, score: Score) -> None:
     }
     model = MAKE[name]()
     if data.ordinary:
-        answer(lambda: model.fit(data.X, y, data.groups), **told)
-    elif _refused(lambda: model.fit(data.X, y, data.groups).predict_proba(data.X), told):
+        answer(lambda: model.fit(data.X, y, data.groups), **info)
+    elif _refused(lambda: model.fit(data.X, y, data.groups).predict_proba(data.X), info):
         score.refuse()
         return
-    p = _probabilities(model, data, told)
+    p = _probabilities(model, data, info)
     if exact:
-        _likelihood(model, data, name, told)
+        _likelihood(model, data, name, info)
     if name in ANY_ORDER and exact and data.ordinary:
-        _order(rng, name, data, model, p, told)
+        _order(rng, name, data, model, p, info)
     score.confirm()
 
 
-def _probabilities(model: Any, data: Data, told: dict[str, Any]) -> np.ndarray:
+def _probabilities(model: Any, data: Data, info: dict[str, Any]) -> np.ndarray:
     n, classes = len(data.y), 2 if data.y.ndim == 1 else data.y.shape[1]
-    p = answer(lambda: model.predict_proba(data.X), **told)
-    z = answer(lambda: model.decision_function(data.X), **told)
-    chosen = answer(lambda: model.predict(data.X), **told)
+    p = answer(lambda: model.predict_proba(data.X), **info)
+    z = answer(lambda: model.decision_function(data.X), **info)
+    chosen = answer(lambda: model.predict(data.X), **info)
     if p.shape != (n, classes) or not np.isfinite(p).all():
-        fail("probabilities have another shape or are not finite", got=p.tolist(), **told)
+        fail("probabilities have another shape or are not finite", got=p.tolist(), **info)
     if p.min() < 0 or p.max() > 1 or np.abs(p.sum(1) - 1).max() > 1e-9:
-        fail("probabilities do not sum to one", got=p.tolist(), **told)
+        fail("probabilities do not sum to one", got=p.tolist(), **info)
     if z.shape != ((n,) if classes == 2 else (n, classes)) or np.isnan(z).any():
-        fail("logits have another shape or are NaN", got=z.tolist(), **told)
+        fail("logits have another shape or are NaN", got=z.tolist(), **info)
     if model.classes_.tolist() != list(range(classes)):
-        fail(f"classes are {model.classes_}", **told)
+        fail(f"classes are {model.classes_}", **info)
     picked = p[np.arange(n), chosen.astype(int)]
     if (picked < p.max(1) - 1e-9).any():
-        fail("predict does not give the most probable class", got=chosen.tolist(), **told)
+        fail("predict does not give the most probable class", got=chosen.tolist(), **info)
     return p
 
 
-def _likelihood(model: Any, data: Data, name: str, told: dict[str, Any]) -> None:
+def _likelihood(model: Any, data: Data, name: str, info: dict[str, Any]) -> None:
     """Score and posterior against enumeration; logistic regression against a constant rate."""
     z = np.asarray(model.decision_function(data.X), dtype=np.float64)
     binary = data.y.ndim == 1
     both = np.stack([np.zeros_like(z), z], 1) if z.ndim == 1 else z
     counts = np.stack([np.zeros_like(data.y), data.y], 1) if binary else data.y
     total, number, tractable = 0.0, 0, True
-    phi = answer(lambda: model.posterior(data.X, data.y, data.groups), **told)
-    value = answer(lambda: model.score(data.X, data.y, data.groups), **told)
+    phi = answer(lambda: model.posterior(data.X, data.y, data.groups), **info)
+    value = answer(lambda: model.score(data.X, data.y, data.groups), **info)
     base = 0.0
     share = _overall(data)
     for g in np.unique(data.groups):
@@ -217,13 +217,13 @@ def _likelihood(model: Any, data: Data, name: str, told: dict[str, Any]) -> None
         if np.isfinite(found.log_prob[0]):
             error = np.abs(phi[rows] - found.posterior[0]).max()
             if not error <= 1e-9 + 4 * found.slack[0]:
-                fail(f"posterior of bag {g} is off by {error:.1e}", **told)
+                fail(f"posterior of bag {g} is off by {error:.1e}", **info)
     if tractable:
         wanted = total / number
         if not (value == wanted or abs(value - wanted) <= 1e-9 * max(1, abs(wanted))):
-            fail(f"score = {value}, enumerated {wanted}", **told)
+            fail(f"score = {value}, enumerated {wanted}", **info)
     if name == "logistic" and data.ordinary and value * number < base - 1e-4 * max(1, abs(base)):
-        fail(f"log-likelihood {value * number} is below that of a constant rate, {base}", **told)
+        fail(f"log-likelihood {value * number} is below that of a constant rate, {base}", **info)
 
 
 def _overall(data: Data) -> np.ndarray:
@@ -236,14 +236,14 @@ def _overall(data: Data) -> np.ndarray:
 
 
 def _order(
-    rng: np.random.Generator, name: str, data: Data, model: Any, p: np.ndarray, told: dict[str, Any]
+    rng: np.random.Generator, name: str, data: Data, model: Any, p: np.ndarray, info: dict[str, Any]
 ) -> None:
     """Rows in another order and bags of other names give the same answer, or one as good."""
     order = rng.permutation(len(data.y))
     names = np.array([f"bag {g * 7 % 11}/{g}" for g in data.groups])
     other = MAKE[name]()
     X = np.asarray(data.X)
-    answer(lambda: other.fit(X[order], data.y[order], names[order]), order=order.tolist(), **told)
+    answer(lambda: other.fit(X[order], data.y[order], names[order]), order=order.tolist(), **info)
     q = other.predict_proba(data.X)
     if np.abs(p - q).max() > 5e-3:
         one, two = (m.score(data.X, data.y, data.groups) for m in (model, other))
@@ -252,7 +252,7 @@ def _order(
                 f"the order of rows matters: {np.abs(p - q).max():.1e} in probability, "
                 f"{one} and {two} in log-likelihood",
                 order=order.tolist(),
-                **told,
+                **info,
             )
 
 
@@ -279,7 +279,7 @@ def _junk(rng: np.random.Generator, score: Score) -> None:
     which = str(rng.choice(["X", "y", "groups", "parameter", "predict"]))
     if which in ("X", "predict") and name == "em-tree":
         name = "logistic"  # trees take missing values
-    told: dict[str, Any] = {"X": X.tolist(), "y": y.tolist(), "groups": groups.tolist()}
+    info: dict[str, Any] = {"X": X.tolist(), "y": y.tolist(), "groups": groups.tolist()}
     model = MAKE[name]()
     if which == "X":
         wrong: list[Any] = [thing, X[:-1], np.vstack([X, X]), X[:, 0], X[None], X[:, :0], X[:0]]
@@ -292,7 +292,7 @@ def _junk(rng: np.random.Generator, score: Score) -> None:
             estimator=name,
             which=which,
             value=value,
-            **told,
+            **info,
         )
     elif which == "y":
         wrong = [
@@ -314,7 +314,7 @@ def _junk(rng: np.random.Generator, score: Score) -> None:
             estimator=name,
             which=which,
             value=value,
-            **told,
+            **info,
         )
     elif which == "groups":
         wrong = [thing, groups[:-1], np.append(groups, 0), np.stack([groups, groups], 1)]
@@ -324,7 +324,7 @@ def _junk(rng: np.random.Generator, score: Score) -> None:
         if value is None:
             return  # then every row is a bag of its own, and y its label
         must_refuse(
-            lambda: model.fit(X, y, value), score, estimator=name, which=which, value=value, **told
+            lambda: model.fit(X, y, value), score, estimator=name, which=which, value=value, **info
         )
     elif which == "parameter":
         known = sorted(set(model.get_params(deep=False)) - {"random_state", "estimator"})
@@ -337,18 +337,18 @@ def _junk(rng: np.random.Generator, score: Score) -> None:
         if parameter == "hidden_layer_sizes" and value == []:
             return
         model.set_params(**{parameter: value})
-        told = {"estimator": name, "parameter": parameter, "value": value, **told}
-        _, refusal = attempt(lambda: model.fit(X, y, groups), **told)
+        info = {"estimator": name, "parameter": parameter, "value": value, **info}
+        _, refusal = attempt(lambda: model.fit(X, y, groups), **info)
         if refusal is not None:
             score.refuse()
             return
         # It may only be taken where it is of no use, as a kernel's width is to a line.
-        p, q = _probabilities(model, data, told), MAKE[name]().fit(X, y, groups).predict_proba(X)
+        p, q = _probabilities(model, data, info), MAKE[name]().fit(X, y, groups).predict_proba(X)
         if not np.array_equal(p, q):
-            fail("a parameter that is none was taken", **told)
+            fail("a parameter that is none was taken", **info)
         score.confirm()
     else:
-        answer(lambda: model.fit(X, y, groups), **told)
+        answer(lambda: model.fit(X, y, groups), **info)
         wrong = [thing, X[:, :-1], np.hstack([X, X]), X[:, 0], changed(X, nan), changed(X, -np.inf)]
         wrong += [X[None], X[:0], changed(X, {}, object)]
         value = wrong[rng.integers(len(wrong))]
@@ -359,20 +359,20 @@ def _junk(rng: np.random.Generator, score: Score) -> None:
             estimator=name,
             call=call,
             value=value,
-            **told,
+            **info,
         )
 
 
-def _sklearn_refuses(call: Callable[[], Any], score: Score, /, **told: Any) -> None:
-    if not _refused(call, told):
-        fail("invalid input was answered", **told)
+def _sklearn_refuses(call: Callable[[], Any], score: Score, /, **info: Any) -> None:
+    if not _refused(call, info):
+        fail("invalid input was answered", **info)
     score.refuse()
 
 
-def _refused(call: Callable[[], Any], told: dict[str, Any]) -> bool:
-    """Whether it ended in an LLPError, or in what scikit-learn itself says of X."""
+def _refused(call: Callable[[], Any], info: dict[str, Any]) -> bool:
+    """Whether it ended in an LLPError, or in an error of scikit-learn about X."""
     try:
-        return attempt(call, **told)[1] is not None
+        return attempt(call, **info)[1] is not None
     except Failure as failure:
         error = failure.__context__
         frame = error.__traceback__ if isinstance(error, ValueError | TypeError) else None

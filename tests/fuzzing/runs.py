@@ -143,13 +143,13 @@ def case(rng: np.random.Generator, score: Score) -> None:
             name, use = list(base.answers)[rng.integers(len(base.answers))]
             run = Path(shutil.copytree(base.folder / name, Path(place) / f"{number}-{name}"))
             what = _damage(rng, run, base)
-            told = {"run": name, "use": use, "damage": what}
-            found, refusal = attempt(lambda u=use, r=run: USES[u](base, r), **told)
+            info = {"run": name, "use": use, "damage": what}
+            found, refusal = attempt(lambda u=use, r=run: USES[u](base, r), **info)
             if refusal is not None:
                 score.refuse()
                 continue
             if found != base.answers[name, use]:
-                fail(f"another answer after damage to {what.split()[-1]}, in silence", **told)
+                fail(f"another answer after damage to {what.split()[-1]}, in silence", **info)
             score.confirm()
         if rng.random() < 0.02:
             _protocol(rng, Path(place), score)
@@ -235,10 +235,10 @@ def _protocol(rng: np.random.Generator, place: Path, score: Score) -> None:
         changed = _changed_json(rng, changed)
     file = place / "protocol.yaml"
     file.write_text(yaml.safe_dump(changed))
-    told = {"use": "reproduce", "changed": _difference(values, changed)}
+    info = {"use": "reproduce", "changed": _difference(values, changed)}
     out = str(place / "results")
     found, _ = attempt(
-        lambda: _command(["reproduce", str(file), "--dry-run", "--out", out]), **told
+        lambda: _command(["reproduce", str(file), "--dry-run", "--out", out]), **info
     )
     if found is None:
         score.refuse()
@@ -249,7 +249,7 @@ def _protocol(rng: np.random.Generator, place: Path, score: Score) -> None:
     elif err.strip() and "Traceback" not in err:
         score.refuse()
     else:
-        fail(f"status {code} without a message", **told)
+        fail(f"status {code} without a message", **info)
 
 
 def _difference(one: Any, two: Any, where: str = "") -> list[str]:

@@ -36,13 +36,13 @@ class Score:
         return self.confirmed + self.refused
 
 
-def fail(what: str, /, **told: Any) -> NoReturn:
+def fail(what: str, /, **info: Any) -> NoReturn:
     """Raise with everything needed to see the case again."""
-    lines = [what, *(f"  {name} = {value!r}" for name, value in told.items())]
+    lines = [what, *(f"  {name} = {value!r}" for name, value in info.items())]
     raise Failure("\n".join(lines))
 
 
-def attempt(call: Callable[[], T], /, **told: Any) -> tuple[T | None, LLPError | None]:
+def attempt(call: Callable[[], T], /, **info: Any) -> tuple[T | None, LLPError | None]:
     """The answer or the refusal; any other exception is a failure."""
     try:
         return call(), None
@@ -57,20 +57,20 @@ def attempt(call: Callable[[], T], /, **told: Any) -> tuple[T | None, LLPError |
         if ours:
             place += f", called from llpkit{ours[-1].filename.rpartition('llpkit')[2]}"
             place += f":{ours[-1].lineno}"
-        fail(f"{type(error).__name__} in place of an LLPError ({place}): {error}", **told)
+        fail(f"{type(error).__name__} in place of an LLPError ({place}): {error}", **info)
 
 
-def answer(call: Callable[[], T], /, **told: Any) -> T:
+def answer(call: Callable[[], T], /, **info: Any) -> T:
     """The answer to valid input, which must not be refused."""
-    found, refusal = attempt(call, **told)
+    found, refusal = attempt(call, **info)
     if refusal is not None:
-        fail(f"valid input was refused: {refusal}", **told)
+        fail(f"valid input was refused: {refusal}", **info)
     return found  # type: ignore[return-value]
 
 
-def must_refuse(call: Callable[[], Any], score: Score, /, **told: Any) -> None:
+def must_refuse(call: Callable[[], Any], score: Score, /, **info: Any) -> None:
     """Invalid input must end in an LLPError."""
-    found, refusal = attempt(call, **told)
+    found, refusal = attempt(call, **info)
     if refusal is None:
-        fail("invalid input was answered", answer=found, **told)
+        fail("invalid input was answered", answer=found, **info)
     score.refuse()

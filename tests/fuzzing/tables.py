@@ -157,9 +157,9 @@ def _csv(rng: np.random.Generator, drawn: Drawn, score: Score) -> None:
     rows = [r for r in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if r]
     if rows[1:] != drawn.cells or rows[0] != drawn.names:
         return  # what the csv module itself does not give back is no test
-    told = {"content": content}
-    _read(path, drawn, score, told)
-    _round_trip(path, drawn, score, told)
+    info = {"content": content}
+    _read(path, drawn, score, info)
+    _round_trip(path, drawn, score, info)
 
 
 def _parquet(rng: np.random.Generator, drawn: Drawn, score: Score) -> None:
@@ -187,17 +187,17 @@ def _parquet(rng: np.random.Generator, drawn: Drawn, score: Score) -> None:
     _read(path, drawn, score, {"table": table.to_pydict()}, cells=False)
 
 
-def _read(path: Path, drawn: Drawn, score: Score, told: dict[str, Any], cells: bool = True) -> None:
+def _read(path: Path, drawn: Drawn, score: Score, info: dict[str, Any], cells: bool = True) -> None:
     """Every cell, every bag, every feature."""
-    table = answer(lambda: Table.read(path), **told)
+    table = answer(lambda: Table.read(path), **info)
     if table.names != drawn.names or len(table) != len(drawn.cells):
-        fail(f"{table.names} with {len(table)} rows", **told)
+        fail(f"{table.names} with {len(table)} rows", **info)
     for name in drawn.names if cells else ():
         got = table.text(name).to_pylist()
         want = [v.strip() or None for v in drawn.column(name)]
         if got != want:
             i = next(i for i, (a, b) in enumerate(zip(got, want, strict=True)) if a != b)
-            fail(f"cell {i} of {name} = {got[i]!r}, not {want[i]!r}", **told)
+            fail(f"cell {i} of {name} = {got[i]!r}, not {want[i]!r}", **info)
     score.confirm()
     data = answer(
         lambda: load(
@@ -208,25 +208,25 @@ def _read(path: Path, drawn: Drawn, score: Score, told: dict[str, Any], cells: b
             categorical=["k"],
             **_options(drawn),
         ),
-        **told,
+        **info,
     )
-    _bags(data, drawn, told)
-    _features(data, drawn, told)
+    _bags(data, drawn, info)
+    _features(data, drawn, info)
     score.confirm()
 
 
-def _bags(data: DataSet, drawn: Drawn, told: dict[str, Any]) -> None:
+def _bags(data: DataSet, drawn: Drawn, info: dict[str, Any]) -> None:
     bag = drawn.column("bag")
     if {b.id for b in data.bags} != set(bag) or len(data.bags) != len(set(bag)):
-        fail(f"bags are {data.bags.ids}", **told)
+        fail(f"bags are {data.bags.ids}", **info)
     for b in data.bags:
         rows = [i for i, name in enumerate(bag) if name == b.id]
         want = drawn.counts[b.id]
         if b.rows.tolist() != rows or b.count != (want[0] if len(want) == 1 else want):
-            fail(f"bag {b.id!r} has rows {b.rows.tolist()}, count {b.count}, not {want}", **told)
+            fail(f"bag {b.id!r} has rows {b.rows.tolist()}, count {b.count}, not {want}", **info)
 
 
-def _features(data: DataSet, drawn: Drawn, told: dict[str, Any]) -> None:
+def _features(data: DataSet, drawn: Drawn, info: dict[str, Any]) -> None:
     gone = [v.strip().lower() in MISSING for v in drawn.column("x")]
     x = np.array([np.nan if g else float(v) for g, v in zip(gone, drawn.column("x"), strict=True)])
     there = x[~np.isnan(x)]
@@ -234,39 +234,39 @@ def _features(data: DataSet, drawn: Drawn, told: dict[str, Any]) -> None:
     want = np.where(np.isnan(x), 0.0, (x - mean) / (spread or 1.0))
     inputs = data.inputs.numpy()
     if not np.allclose(inputs[:, 0], want, rtol=1e-5, atol=1e-5):
-        fail(f"numbers are {inputs[:, 0].tolist()}, not {want.tolist()}", **told)
+        fail(f"numbers are {inputs[:, 0].tolist()}, not {want.tolist()}", **info)
     width = 1 + any(gone)
     if any(gone) and inputs[:, 1].tolist() != [float(g) for g in gone]:
-        fail("missing numbers are not told", **told)
+        fail("missing numbers are not reported", **info)
     words = [v.strip() for v in drawn.column("k")]
     words = ["" if w.lower() in MISSING else w for w in words]
     hot = [tuple(row) for row in inputs[:, width:].tolist()]
     if len(set(zip(words, hot, strict=True))) != len(set(words)) or len(set(hot)) != len(
         set(words)
     ):
-        fail(f"categories {words} became {hot}", **told)
+        fail(f"categories {words} became {hot}", **info)
     if any(sum(row) != 1 for row in hot) and len(set(words)) <= 64:
-        fail(f"categories {words} became {hot}", **told)
+        fail(f"categories {words} became {hot}", **info)
 
 
-def _round_trip(path: Path, drawn: Drawn, score: Score, told: dict[str, Any]) -> None:
+def _round_trip(path: Path, drawn: Drawn, score: Score, info: dict[str, Any]) -> None:
     """Written with a further column, the table comes back cell by cell."""
-    table = answer(lambda: Table.read(path), **told)
+    table = answer(lambda: Table.read(path), **info)
     out = _folder() / "out.csv"
     extra = np.arange(len(table)) / 8
-    answer(lambda: table.write(out, {"p": extra}), **told)
+    answer(lambda: table.write(out, {"p": extra}), **info)
     with out.open(encoding="utf-8", newline="") as file:
         try:
             rows = list(csv.reader(file))
         except csv.Error as error:
-            fail(f"what was written cannot be read: {error}", written=out.read_bytes(), **told)
+            fail(f"what was written cannot be read: {error}", written=out.read_bytes(), **info)
     if rows[0] != [*drawn.names, "p"] or [r[:-1] for r in rows[1:]] != drawn.cells:
-        fail("what was written is another table", written=out.read_bytes(), **told)
+        fail("what was written is another table", written=out.read_bytes(), **info)
     if [float(r[-1]) for r in rows[1:]] != extra.tolist():
-        fail("the new column is another one", written=out.read_bytes(), **told)
-    again = answer(lambda: Table.read(out), written=out.read_bytes(), **told)
+        fail("the new column is another one", written=out.read_bytes(), **info)
+    again = answer(lambda: Table.read(out), written=out.read_bytes(), **info)
     if again.names != rows[0] or len(again) != len(rows) - 1:
-        fail("llpkit reads its own file otherwise", written=out.read_bytes(), **told)
+        fail("llpkit reads its own file otherwise", written=out.read_bytes(), **info)
     score.confirm()
 
 
@@ -329,11 +329,11 @@ def _damaged(rng: np.random.Generator, drawn: Drawn, score: Score) -> None:
         if rng.random() < 0.3:
             content = content[: int(rng.integers(len(content)))]
     path.write_bytes(content)
-    told = {"kind": kind, "content": content, "options": options}
+    info = {"kind": kind, "content": content, "options": options}
     if kind != "random bytes":
-        must_refuse(lambda: load("feature-table", table=path, **options), score, **told)
+        must_refuse(lambda: load("feature-table", table=path, **options), score, **info)
         return
-    data, refusal = attempt(lambda: load("feature-table", table=path, **options), **told)
+    data, refusal = attempt(lambda: load("feature-table", table=path, **options), **info)
     if refusal is not None:
         score.refuse()
         return
@@ -343,7 +343,7 @@ def _damaged(rng: np.random.Generator, drawn: Drawn, score: Score) -> None:
     if not data.inputs.isfinite().all() or sorted(data.bags.rows.tolist()) != list(
         range(len(data.inputs))
     ):
-        fail("a damaged table became an impossible one", **told)
+        fail("a damaged table became an impossible one", **info)
     if (counts < 0).any() or ((counts if counts.ndim == 1 else counts.sum(1)) > sizes).any():
-        fail("a damaged table has impossible counts", **told)
+        fail("a damaged table has impossible counts", **info)
     score.confirm()

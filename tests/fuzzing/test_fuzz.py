@@ -1,6 +1,5 @@
 """A short run of every fuzzed area, and that each would see what it looks for."""
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ SHORT = {
     "estimators": (8, 12),
     "tables": (60, 150),
     "runs": (8, 25),
-    "cli": (3, 15),
+    "cli": (8, 40),
 }
 
 
@@ -39,8 +38,6 @@ def fuzz(monkeypatch):
 
 @pytest.mark.parametrize("area", SHORT)
 def test_a_short_run(fuzz, area):
-    if area == "cli" and importlib.util.find_spec("fuzzing.command_line") is None:
-        pytest.skip("the generator of command lines is not there")
     rounds, least = SHORT[area]
     cases = 0
     for number in range(rounds):
@@ -141,7 +138,7 @@ def case(rng, score):
 
 
 @pytest.mark.parametrize(
-    ("act", "said", "patience"),
+    ("act", "message", "patience"),
     [
         ("os._exit(11)", "ended with status 11", 600),
         ("time.sleep(600)", "no end after", 1),
@@ -149,12 +146,12 @@ def case(rng, score):
     ],
     ids=["crash", "hang", "exception"],
 )
-def test_the_driver_survives_and_tells(fuzz, act, said, patience, tmp_path, monkeypatch, capsys):
+def test_the_driver_survives_and_tells(fuzz, act, message, patience, tmp_path, monkeypatch, capsys):
     (tmp_path / "fuzzing").mkdir()
     (tmp_path / "fuzzing" / "sick.py").write_text(AREA.format(act=act))
     monkeypatch.syspath_prepend(tmp_path)
     tally = fuzz.fuzz("sick", seed=0, seconds=0.5, jobs=1, patience=patience)
-    assert said in tally.failures[0][1]
+    assert message in tally.failures[0][1]
     assert tally.failures[0][0].startswith("--replay sick 0/")
     assert "FAILED --replay sick 0/" in capsys.readouterr().out
     assert f"| {len(tally.failures):,} |" in fuzz.table([tally])

@@ -48,7 +48,7 @@ class Page:
     def message(self):
         return self.find("message").text
 
-    def says(self, text):
+    def shows(self, text):
         until(lambda: text in self.message(), f"{text}; the page says {self.message()}")
 
     def shown(self):  # in one script: the page may redraw between two calls
@@ -85,49 +85,49 @@ def shelves(photos, serve):
 def test_enter_in_a_range_fills_the_empty_box_first(shelves, browser):
     page = Page(browser, shelves.address, "Enter")
     page.type("?1" + page.keys.ENTER)
-    page.says("highest")
+    page.shows("highest")
     assert page.focused() == "high"
     page.type("0" + page.keys.ENTER)
-    page.says("below the lowest")
+    page.shows("below the lowest")
     page.type(page.keys.ESCAPE)  # the single count needs no correction
     assert (page.message(), page.focused()) == ("", "low")
     page.type("?" + page.keys.ENTER)
-    page.says("highest")
+    page.shows("highest")
     page.type("0" + page.keys.ENTER)
-    page.says("below the lowest")
+    page.shows("below the lowest")
     page.count("2")  # the wrong number is selected, so that typing replaces it
-    page.says("Saved: 1 to 2")
+    page.shows("Saved: 1 to 2")
     assert not page.find("range").is_displayed()
     # From the upper box back to the lower one, and out of the range with Escape.
     page.type("2?" + page.keys.SHIFT + page.keys.TAB * 3 + page.keys.NULL)
     page.find("low").clear()
     page.find("high").send_keys("3" + page.keys.ENTER)
-    page.says("lowest")
+    page.shows("lowest")
     assert page.focused() == "low"
     page.type("1" + page.keys.ESCAPE)
     assert not page.find("range").is_displayed()
     page.count("")
-    page.says("Saved: 1 of")
+    page.shows("Saved: 1 of")
 
 
 def test_undo_takes_back_the_last_action_whatever_it_was(shelves, browser):
     page = Page(browser, shelves.address, "Undo")
     page.type("u")
-    page.says("nothing to undo")
+    page.shows("nothing to undo")
     first = page.count("1")
     second = page.shown()
     page.run("document.querySelectorAll('#wall .tile')[1].click()")
-    page.says("Labelled bright")
+    page.shows("Labelled bright")
     page.run("document.querySelectorAll('#wall .tile')[1].click()")
-    page.says("Labelled not bright")
+    page.shows("Labelled not bright")
     page.type("u")
-    page.says(f"Undone: {second[1]} is labelled bright again")
+    page.shows(f"Undone: {second[1]} is labelled bright again")
     assert page.marks() == {second[1]: "bright"}
     page.type("u")
-    page.says(f"Undone: {second[1]} is unlabelled again")
+    page.shows(f"Undone: {second[1]} is unlabelled again")
     assert (page.shown(), page.marks()) == (second, {})
     page.type("u")
-    page.says("Undone: the count 1 of")
+    page.shows("Undone: the count 1 of")
     assert page.shown() == first
     page.count("2")
     assert page.shown() == second  # the bag that was waiting
@@ -146,7 +146,7 @@ def test_the_focus_stays_where_it_was(shelves, browser):
     page.type(page.keys.ARROW_RIGHT + page.keys.SPACE)
     until(lambda: names[1] in page.marks(), "the second label")
     page.type("b")
-    page.says("Predictions are shown")
+    page.shows("Predictions are shown")
     assert page.focused() == names[1]
     page.type("u")
     until(lambda: names[1] not in page.marks(), "undo")
@@ -159,7 +159,7 @@ def test_the_focus_stays_where_it_was(shelves, browser):
     until(lambda: names[2] in page.marks(), "the third label")
     assert page.focused() == "low"
     page.count("")
-    page.says("Saved: 1 of")
+    page.shows("Saved: 1 of")
 
 
 def test_a_reload_and_a_second_tab_show_the_same_bag(shelves, browser):
@@ -184,12 +184,12 @@ def test_only_possible_counts_are_saved(shelves, browser):
     page = Page(browser, shelves.address, "Digits")
     size = len(page.shown())
     page.type(page.keys.ENTER)
-    page.says(f"0 to {size}")
+    page.shows(f"0 to {size}")
     page.type("1x2-.e " + page.keys.ENTER)  # letters are not taken
     assert page.find("low").get_attribute("value") == "12"
-    page.says(f"0 to {size}")
+    page.shows(f"0 to {size}")
     page.count("1")  # replaces what was wrong
-    page.says(f"Saved: 1 of {size}")
+    page.shows(f"Saved: 1 of {size}")
     page.type(page.keys.ARROW_DOWN)
     spoken = page.find("low").get_attribute("aria-valuenow")
     assert spoken == str(len(page.shown()))
@@ -198,9 +198,9 @@ def test_only_possible_counts_are_saved(shelves, browser):
 def test_a_refusal_is_a_sentence(shelves, browser):
     page = Page(browser, shelves.address, "Refused")
     page.run("document.querySelectorAll('#wall .tile')[0].click()")
-    page.says("Labelled bright.")
+    page.shows("Labelled bright.")
     page.type("0" + page.keys.ENTER)
-    page.says("Not saved: with these labels, the count of the bag is 1 to")
+    page.shows("Not saved: with these labels, the count of the bag is 1 to")
     assert page.message().endswith("Change the count or the labels.")
 
 
@@ -239,7 +239,7 @@ def test_a_recount_is_left_as_it_is(photos, serve, browser):
             page.type(page.keys.ESCAPE)
         else:
             page.find("leave").click()
-        page.says(f"Left as it is: 0 of {len(wrong)}.")
+        page.shows(f"Left as it is: 0 of {len(wrong)}.")
         assert page.shown() == waiting
         assert page.find("low").get_attribute("value") == ""
         assert not page.find("leave").is_displayed()

@@ -225,11 +225,11 @@ def test_people_who_label_an_item_differently_are_counted():
 
 
 def test_few_counts_prove_little():
-    said = [learning.verdict(Gain(mean, 0.0, 0.5, 9), 9) for mean in (-3.0, 0.5, 3.0)]
-    assert "no better" in said[0]
-    assert "Too few" in said[1]
-    assert "better" in said[2]
-    assert "no better" not in said[2]
+    verdicts = [learning.verdict(Gain(mean, 0.0, 0.5, 9), 9) for mean in (-3.0, 0.5, 3.0)]
+    assert "no better" in verdicts[0]
+    assert "Too few" in verdicts[1]
+    assert "better" in verdicts[2]
+    assert "no better" not in verdicts[2]
 
 
 def test_labels_are_not_called_counts(pool):

@@ -21,7 +21,7 @@ def store(tmp_path):
     made.close()
 
 
-def said(store):
+def answers_of(store):
     return [(a.bag, a.person, a.low, a.high) for a in store.answers()]
 
 
@@ -35,7 +35,7 @@ def test_the_latest_answer_of_a_person_counts(store):
     store.answer(1, "Ada", 1, 1, 2.0)
     store.answer(1, "Bob", 2, 2, 2.0)
     store.answer(1, "Ada", 3, 3, 2.0)
-    assert sorted(said(store)) == [(1, "Ada", 3, 3), (1, "Bob", 2, 2)]
+    assert sorted(answers_of(store)) == [(1, "Ada", 3, 3), (1, "Bob", 2, 2)]
 
 
 def test_undo_brings_the_earlier_answer_back(store):
@@ -43,10 +43,10 @@ def test_undo_brings_the_earlier_answer_back(store):
     store.answer(1, "Ada", 3, 3, 2.0)
     store.answer(2, "Bob", 0, 1, 2.0)
     assert store.undo("Ada") == ("count", 1, 3, 3)
-    assert said(store) == [(1, "Ada", 1, 1), (2, "Bob", 0, 1)]
+    assert answers_of(store) == [(1, "Ada", 1, 1), (2, "Bob", 0, 1)]
     assert store.undo("Ada") == ("count", 1, 1, 1)
     assert store.undo("Ada") is None
-    assert said(store) == [(2, "Bob", 0, 1)]
+    assert answers_of(store) == [(2, "Bob", 0, 1)]
 
 
 def test_undo_takes_back_the_last_action_of_the_person(store):
@@ -65,7 +65,7 @@ def test_undo_takes_back_the_last_action_of_the_person(store):
     assert store.undo("Ada") is None
     assert store.undo("Bob") == ("label", 4, 1, 1)
     assert store.labels() == {}
-    assert said(store) == [(2, "Bob", 0, 0)]
+    assert answers_of(store) == [(2, "Bob", 0, 0)]
 
 
 def test_labels_can_be_changed_and_taken_back(store):
@@ -86,7 +86,7 @@ def test_labels_can_be_changed_and_taken_back(store):
 def test_impossible_counts_are_refused(store, bag, low, high, message):
     with pytest.raises(LLPError, match=message):
         store.answer(bag, "Ada", low, high, 1.0)
-    assert said(store) == []
+    assert answers_of(store) == []
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 41, "a\x1b[31m", None, 3])
@@ -157,4 +157,4 @@ def test_a_full_disk_is_an_error_and_loses_nothing(store, monkeypatch):
         store.answer(1, "Ada", 2, 2, 2.0)
     monkeypatch.undo()
     store._base = whole
-    assert said(store) == [(1, "Ada", 1, 1)]
+    assert answers_of(store) == [(1, "Ada", 1, 1)]

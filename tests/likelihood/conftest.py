@@ -4,8 +4,6 @@ import pytest
 # Session scope, so that hypothesis may use it too.
 @pytest.fixture(scope="session", params=["torch", "numba"])
 def backend(request):
-    if request.param == "numba":
-        pytest.importorskip("numba")
     return request.param
 
 

@@ -10,10 +10,9 @@ from hypothesis import given
 import strategies
 from llpkit import likelihood
 from llpkit.likelihood import Evidence
+from llpkit.likelihood.kernels import numba_binary
 from oracle import assert_close
 from strategies import batch
-
-numba_binary = pytest.importorskip("llpkit.likelihood.kernels.numba_binary")
 
 
 def assert_backends_agree(data, tolerance=1e-11):
@@ -82,7 +81,6 @@ def noise(width):
 @pytest.mark.parametrize("sd", [1, 20])
 def test_imprecise_classes_agree_on_both_backends(width, sd):
     """Narrow noise that contradicts the logits needs counts that were first left out."""
-    pytest.importorskip("numba")
     generator = torch.Generator().manual_seed(sd)
     sizes = torch.tensor([0, 1, 7, 12])
     z = sd * torch.randn(20, 4, generator=generator, dtype=torch.float64)

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("numba")
-
 KERNEL = """
 from llpkit.likelihood.kernels.numba_binary import jit
 

@@ -66,7 +66,6 @@ def test_against_enumeration(backend, seed, n, classes, sd):
 
 
 def test_backends_agree():
-    pytest.importorskip("numba")
     rng = np.random.default_rng(1)
     for sd in (0, 1, 6, 30):
         for n, classes in ((5, 3), (40, 10), (300, 4)):

@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 from torch import nn
 
 import llpkit
@@ -124,7 +125,7 @@ def test_mle_starts_at_the_bag_proportions():
 
 
 def test_both_e_steps_learn_digits_alike():
-    digits = pytest.importorskip("sklearn.datasets").load_digits()
+    digits = load_digits()
     x = torch.tensor(digits.data, dtype=torch.float32)
     truth = torch.tensor(digits.target) % 2
     bags = llpkit.random_bags(truth[:1200], (1, 12), generator=0)

@@ -193,8 +193,8 @@ def test_a_failed_run_is_on_the_page(tmp_path):
 
 def test_a_diverged_run_is_a_failure_except_in_a_grid(tmp_path):
     plan = protocol(grid=Grid(folds=1, epochs=2, lr=(0.001, 9.0), weight_decay=()))
-    said = {"error": "Diverged: inf", "diverged": True, "data": None, "chosen": {"lr": 9.0}}
-    more = [record(plan, "mle", 7, **said), record(plan, "mle", 0, "grid", **said)]
+    fields = {"error": "Diverged: inf", "diverged": True, "data": None, "chosen": {"lr": 9.0}}
+    more = [record(plan, "mle", 7, **fields), record(plan, "mle", 0, "grid", **fields)]
     text = notes(Results.read(fill(tmp_path, plan, *more)))
     assert "Failed: convergence, mle, fold 7: Diverged" in text
     assert "Failed: grid" not in text
@@ -204,8 +204,8 @@ def examples(plan: Protocol, sha256: str) -> list[Record]:
     """Records with one bag of five, of which the first four instances are kept."""
     bag = {"bag": "7", "count": 2, "size": 5, "rows": [3, 1, 4, 5], "truth": [1, 0, 1, 0]}
     data = FoldData(sha256, ("even", "odd"), 9, 3, 90, 30)
-    said = {**bag, "probability": [0.9, 0.1, 0.2, 0.4]}
-    return [record(plan, name, 0, data=data, examples=[said]) for name in METHODS]
+    example = {**bag, "probability": [0.9, 0.1, 0.2, 0.4]}
+    return [record(plan, name, 0, data=data, examples=[example]) for name in METHODS]
 
 
 def folder_of_examples(folder: Path, plan: Protocol, sha256: str) -> Results:

@@ -137,8 +137,8 @@ def test_empty_bags_are_an_ordinary_case(tmp_path):
 
 def test_the_example_is_the_first_easy_bag_of_mixed_labels():
     bags = [bag([1] * 4, "pure"), bag([0, 0, 0, 1], "wrong"), bag([0, 0, 0, 1], "right")]
-    said = [[0.9] * 4, [0.9] * 4, [0.1, 0.1, 0.1, 0.9]]
-    example, [predicted] = Wall(bags, ("no", "yes"), {"mle": said}).example
+    predictions = [[0.9] * 4, [0.9] * 4, [0.1, 0.1, 0.1, 0.9]]
+    example, [predicted] = Wall(bags, ("no", "yes"), {"mle": predictions}).example
     assert (example.id, predicted.right) == ("wrong", 1)  # not the flattering third bag
 
 

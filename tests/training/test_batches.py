@@ -93,7 +93,7 @@ def test_padded_batches_train_the_same_network(problem, method, size, monkeypatc
     Bags of 40 are larger than the batch of 32, those of 3 leave room in it.
     """
     x, labels = problem
-    bags = llpkit.random_bags(labels, size, generator=0, leftover="drop")
+    bags = llpkit.random_bags(labels, size, generator=0)
     arguments = {"epochs": 3, "lr": 0.05, "batch_size": 32, "progress": False, "device": "cpu"}
     if method == "supervised":
         arguments["labels"] = labels

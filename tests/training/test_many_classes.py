@@ -30,7 +30,7 @@ def toy(rows=600, size=60, classes=K, seed=0):
     return x, truth, llpkit.random_bags(truth, size, generator=seed, num_classes=classes)
 
 
-def told(warned):
+def messages(warned):
     return [str(w.message) for w in warned if w.category is ApproximationWarning]
 
 
@@ -49,7 +49,7 @@ def test_every_method_trains_and_says_once_what_is_approximate(key, size, rows):
             labels=truth if METHODS[key].needs_labels else None,
             progress=False,
         )
-    (text,) = told(warned)
+    (text,) = messages(warned)
     assert ('approximation="saddlepoint"' in text) == (key in LIKELIHOOD)
     chosen = model.details["settings"]["chosen_approximation"]
     assert chosen == ("saddlepoint" if key in LIKELIHOOD else None)
@@ -80,8 +80,8 @@ def test_the_remedy_is_named_before_training_in_the_words_of_fit(key):
             raise AssertionError("training has begun")
 
     x, _, bags = toy()
-    says = r'bag 0 \(60 inst.* states .*method_options=\{"approximation": "auto"\}$'
-    with pytest.raises(LLPError, match=says):
+    message = r'bag 0 \(60 inst.* states .*method_options=\{"approximation": "auto"\}$'
+    with pytest.raises(LLPError, match=message):
         llpkit.fit(Never(K, K), bags, x, key, method_options=EXACT, progress=False)
 
 

@@ -83,14 +83,14 @@ def test_a_class_that_training_never_had_is_unlikely_but_not_impossible():
 
 def judged(x, bags, network="mlp", lr=1e-2, **options):
     """The verdict that a fit reports, after a look at its warnings."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = llpkit.fit(network, bags, x, lr=lr, device="cpu", progress=False, **options)
-    told = [w for w in told if w.category is BaselineWarning]
+    caught = [w for w in caught if w.category is BaselineWarning]
     found = evaluation.Verdict(**model.details["verdict"])
-    assert [str(w.message) for w in told] == ([found.text] if found.ok is False else [])
+    assert [str(w.message) for w in caught] == ([found.text] if found.ok is False else [])
     assert found.text in repr(model)
-    assert all(w.filename == __file__ for w in told)
+    assert all(w.filename == __file__ for w in caught)
     return model, found
 
 

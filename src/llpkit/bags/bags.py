@@ -461,10 +461,6 @@ class Bags:
         """
         return self._select(self.rows[self.offsets[:-1]].argsort().cpu())
 
-    def shuffle(self, generator: Seed) -> "Bags":
-        """The bags in random order; the order within a bag is kept."""
-        return self._select(permutation(len(self), generator))
-
     def split(self, fraction: float, generator: Seed) -> "tuple[Bags, Bags]":
         """Two random parts, the first with this fraction of the bags, each in the original order.
 

@@ -1,13 +1,13 @@
 """Random bags of instances with known labels, for experiments and simulations."""
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from llpkit._arrays import Array, checked_generator, checked_labels
-from llpkit._validation import number, one_of, whole
+from llpkit._validation import number, whole
 from llpkit.bags.bags import Bags, Seed, permutation
 from llpkit.evidence.support import label_counts
 
@@ -17,7 +17,6 @@ def random_bags(
     size: int | tuple[int, int],
     *,
     generator: Seed,
-    leftover: Literal["keep", "drop"] = "keep",
     num_classes: int | None = None,
     concentration: float | None = None,
 ) -> Bags:
@@ -25,10 +24,9 @@ def random_bags(
 
     Args:
         labels: 0 or 1, or with ``num_classes`` ``0 … K - 1``; not kept.
-        size: Instances per bag: a number, or ``(low, high)`` for sizes uniform in that range.
+        size: Instances per bag: a number, or ``(low, high)`` for sizes uniform in that range. The
+            last bag is smaller if the rows run out.
         generator: A generator or a seed.
-        leftover: If the rows run out before the last bag is full, keep a smaller bag (``"keep"``)
-            or leave its rows out of all bags (``"drop"``).
         num_classes: ``K`` for more than two classes.
         concentration: Clusters the bags by class: the class shares of each bag are drawn from a
             symmetric Dirichlet distribution with this parameter, as far as instances are left.
@@ -36,25 +34,21 @@ def random_bags(
 
     >>> random_bags([0, 1, 1, 0, 1], size=2, generator=0).sizes
     tensor([2, 2, 1])
-    >>> random_bags([0, 1, 1, 0, 1], size=2, generator=0, leftover="drop").sizes
-    tensor([2, 2])
     """
     truth = checked_labels(labels, num_classes)
-    one_of("leftover", leftover, ("keep", "drop"))
     low, high = size if isinstance(size, tuple | list) and len(size) == 2 else (size, size)
     low = whole("size", low, 1, len(truth))
     high = whole("size", high, low, len(truth))
     source = checked_generator(generator)
     rows = permutation(len(truth), source)
-    # No more bags than this fit; those that end beyond the rows are dropped.
+    # No more bags than this fit; the rows after the last that fits make a smaller one.
     enough = (len(truth) // low,)
     drawn = torch.randint(low, high + 1, enough, generator=source, device=source.device)
     ends = drawn.cumsum(0).cpu()
     ends = ends[ends <= len(truth)]
-    if leftover == "keep" and ends[-1] < len(truth):
+    if ends[-1] < len(truth):
         ends = torch.cat([ends, torch.tensor([len(truth)])])
     offsets = torch.cat([torch.tensor([0]), ends])
-    rows = rows[: int(ends[-1])]
     if concentration is not None:
         alpha = number("concentration", concentration, above=0)
         rows = rows[_clustered(truth[rows.numpy()], offsets.diff().tolist(), alpha, source)]

@@ -68,24 +68,6 @@ class DataSet:
         """The name, and the number and shape of the inputs."""
         return f"{self.name}: {self._inputs()}"
 
-    def describe(self) -> str:
-        """A few lines for a reader.
-
-        >>> from llpkit import datasets
-        >>> print(datasets.load("digits").describe())
-        digits: 1,797 images of 1 x 8 x 8
-        Bags(282 bags, 1797 instances, sizes 1 to 12, exact counts)
-        labels: even 891, odd 906
-        """
-        lines = [self.title, repr(self.bags)]
-        if self.truth is None:
-            lines.append(f"classes: {', '.join(self.class_names)}; labels not known")
-        else:
-            counts = torch.bincount(self.truth, minlength=len(self.class_names)).tolist()
-            pairs = zip(self.class_names, counts, strict=True)
-            lines.append("labels: " + ", ".join(f"{name} {count:,}" for name, count in pairs))
-        return "\n".join([*lines, *self.notes])
-
     def _inputs(self) -> str:
         rows, *shape = self.inputs.shape
         if isinstance(self.inputs, ImageFiles) or len(shape) == 3:

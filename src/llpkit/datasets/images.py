@@ -100,17 +100,6 @@ class ImageFiles:
             image[:] = self._read(row, self.size)
         return torch.from_numpy(images)
 
-    def to_tensor(self) -> Tensor:
-        """All images, uint8 ``(R, C, H, W)``, decoded by several threads."""
-        images = np.empty(self.shape, np.uint8)
-
-        def load(rows: range) -> None:
-            for row in rows:
-                images[row] = self._read(row, self.size)
-
-        self._over_all(load)
-        return torch.from_numpy(images)
-
     def bad_rows(self) -> dict[int, str]:
         """The reason for each missing or unreadable image, by its position here."""
         bad: dict[int, str] = {}

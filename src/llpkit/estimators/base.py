@@ -22,6 +22,7 @@ from llpkit.estimators._text_columns import text_columns_named
 from llpkit.likelihood import log_prob_and_posterior
 from llpkit.likelihood.checks import Approximation, check_approximation
 from llpkit.likelihood.choice import choice_note, resolve
+from llpkit.probability import per_class
 from llpkit.statistics import warn_unidentified
 
 ENOUGH = 200_000
@@ -102,7 +103,7 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def posterior(self, X: Any, y: Any, groups: Any = None) -> Array:
         """Probability of every class, given what is known about the row's bag too, ``(N, K)``."""
         phi = self._solve(X, y, groups)[1]
-        return two_classes(phi)
+        return per_class(torch.from_numpy(phi)).numpy()
 
     def score(self, X: Any, y: Any, groups: Any = None) -> float:
         """Mean log-likelihood of the bags' counts; higher is better.
@@ -197,11 +198,6 @@ def some_bags(bags: Bags, random: np.random.RandomState) -> Bags:
     if bags.num_instances <= ENOUGH:
         return bags
     return bags[random_sample(bags.sizes.numpy(), ENOUGH, random)]
-
-
-def two_classes(p: Array) -> Array:
-    """Probabilities ``(N, K)`` from those of the second of two classes ``(N,)``, or ``(N, K)``."""
-    return np.stack([1 - p, p], 1) if p.ndim == 1 else p
 
 
 def cells(X: Any) -> int:

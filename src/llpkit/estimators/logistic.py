@@ -24,9 +24,9 @@ from llpkit.estimators.base import (
     choose,
     linear_logits,
     log_likelihood_and_residual,
-    two_classes,
 )
 from llpkit.likelihood.checks import Approximation
+from llpkit.probability import per_class
 from llpkit.progress import steps_to, task
 from llpkit.statistics import warn_unidentified
 from llpkit.statistics.rows import Rows, merged, rows_of
@@ -132,7 +132,7 @@ class LLPLogisticRegression(BaseLLP):
             phi = torch.where(m > 0, (slope + rows.prior(z)) / m.clamp(min=1), rows.prior(z))
         by_row = torch.empty_like(phi)
         by_row[rows.bags.rows] = phi
-        return two_classes(by_row.numpy())
+        return per_class(by_row).numpy()
 
     def score(self, X: Any, y: Any, groups: Any = None, multiplicity: Any = None) -> float:
         """Mean log-likelihood of the bags' counts; higher is better."""

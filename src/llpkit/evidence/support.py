@@ -56,6 +56,7 @@ def check_support(evidence: Evidence, sizes: Array, naming: CountNaming) -> None
 
     refuse((low > n) | (high < 0), lambda *i: f"{known(*i)}; {naming.of_size}")
     if low.ndim == 2:
+        # Counts within their ranges can sum to any number between the sums of the ends.
         refuse(
             (low.sum(1) > sizes) | (np.minimum(high, n).sum(1) < sizes),
             lambda b: f"{known(b)}; the counts of all classes must sum to that; {naming.of_size}",
@@ -145,6 +146,7 @@ def proportion_evidence(
             f"{several(int(sizes[i[0]]), naming.unit)}, not a whole count; {remedy}"
         ),
     )
+    # Shares near 0 and 1 reach beyond the possible counts.
     first = np.maximum(low, 0).astype(np.int64)
     last = np.minimum(high, n).astype(np.int64)
     evidence = Evidence.exact(first) if decimals is None else Evidence.interval(first, last)

@@ -106,7 +106,7 @@ class CountWeights:
         if len(self.table) == 0:
             return self._uniform(low, high)
         classes = self.num_classes or 1
-        chosen = chosen % len(self)
+        chosen = chosen % len(self)  # negative ones count from the end
         # Tables are stored per cell: bag by bag, class by class.
         cells = (chosen[:, None] * classes + torch.arange(classes, device=self.device)).reshape(-1)
         entries, offsets = instances_of(self.table_offsets, cells)
@@ -179,6 +179,7 @@ class CountWeights:
     @property
     def is_exact(self) -> bool:
         """Whether every count is known exactly."""
+        # Identity first: comparing the values would wait for the device.
         return self.low is self.high or (
             len(self.table) == 0 and bool((self.low == self.high).all())
         )

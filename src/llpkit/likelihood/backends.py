@@ -23,12 +23,11 @@ def installed(package: str) -> bool:
 
 def use_numba(backend: str, device: torch.device) -> bool:
     """Whether to use the Numba kernels, which need tensors on the CPU."""
-    if backend == "numba" and (device.type != "cpu" or not installed("numba")):
+    if backend == "numba" and device.type != "cpu":
         raise LLPError(
-            f'backend = "numba" needs CPU tensors (these are on {device}) and the package numba '
-            f'(installed: {installed("numba")}); use backend = "torch"'
+            f'backend = "numba" needs CPU tensors, but these are on {device}; use backend = "torch"'
         )
-    return backend != "torch" and device.type == "cpu" and installed("numba")
+    return backend != "torch" and device.type == "cpu"
 
 
 def use_triton(backend: str, logits: Tensor, evidence: Evidence) -> bool:

@@ -71,6 +71,7 @@ def initialise(network: nn.Module, slope: float = 0.0) -> None:
             # Its first axis is the input channels; one tap in stride² reaches an output pixel.
             taps = layer.weight[0, 0].numel() / (layer.stride[0] * layer.stride[1])
             fan_in = layer.in_channels * taps
+        # The rectifier keeps (1 + slope²) / 2 of the mean square, which the gain makes up for.
         gain = 1.0 if layer is layers[-1] else 2 / (1 + slope**2)
         layer.weight.normal_(0, (gain / fan_in) ** 0.5)
         if layer.bias is not None:

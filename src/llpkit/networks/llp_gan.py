@@ -117,6 +117,7 @@ class LLPGANGenerator(Generator):
         self.grid = [max(2, -(-side // 8)) for side in self.size]
         self.dense = nn.Linear(self.noise_size, 512 * self.grid[0] * self.grid[1], bias=False)
 
+        # With these paddings every side doubles exactly.
         def up(inputs: int, outputs: int, bias: bool = False) -> nn.ConvTranspose2d:
             return nn.ConvTranspose2d(inputs, outputs, 5, 2, 2, output_padding=1, bias=bias)
 

@@ -2,18 +2,16 @@
 
 A posterior needs whole bags, so a batch ends where a bag ends: the rows of an incomplete last bag
 wait for the next batch. This requires the rows of every bag to be next to each other, which a first
-pass over the columns of bags and counts checks.
+pass over the columns of bags and counts checks; it keeps 8 bytes per bag in memory.
 """
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from llpkit._validation import number
 from llpkit.bags import Bags
@@ -40,7 +38,6 @@ ROWS = 65_536
 """Rows per batch."""
 IN_MEMORY = 500_000
 """Tables of up to this many rows are predicted in memory, where bags may be in any order."""
-_PER_BUCKET = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -198,22 +195,22 @@ def _no_posterior(files: list[str], names: list[str], layout: "Layout", data: Da
     from llpkit.distributed.parts import group
 
     remedy = f"sort the table by {layout.bag!r}"
+    hashes = [np.empty(0, np.uint64)]
     try:
-        with tempfile.TemporaryFile() as file:
-            seen = _Seen(file)
-            for name, part in _whole_bags(files, layout.columns, layout.bag):
-                found = group(part, layout, name)
-                if found.order is not None:
-                    row = int((found.order != np.arange(len(found.order))).argmax())
-                    bag = part.column(layout.bag)[row].as_py()
-                    return f"the rows of bag {bag!r} are not next to each other ({name}); {remedy}"
-                seen.add(hashes_of(part.column(layout.bag).unique()))
-            twice = seen.twice()
+        for name, part in _whole_bags(files, layout.columns, layout.bag):
+            found = group(part, layout, name)
+            if found.order is not None:
+                row = int((found.order != np.arange(len(found.order))).argmax())
+                bag = part.column(layout.bag)[row].as_py()
+                return f"the rows of bag {bag!r} are not next to each other ({name}); {remedy}"
+            hashes.append(hashes_of(part.column(layout.bag).unique()))
     except LLPError as error:
         return f"{error}; a posterior needs whole bags and their counts: {remedy}"
-    if twice is None:
+    ordered = np.sort(np.concatenate(hashes))
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    if len(twice) == 0:
         return None
-    bag = _with_hash(files, layout, twice)
+    bag = _with_hash(files, layout, int(twice[0]))
     return f"the rows of bag {bag!r} are not next to each other; {remedy}"
 
 
@@ -227,38 +224,3 @@ def _with_hash(files: list[str], layout: "Layout", value: int) -> Any:
         if len(same):
             return ids[int(same[0])].as_py()
     return None
-
-
-@dataclass
-class _Seen:
-    """Hashes of all bags, on disk: 8 bytes per bag, searched in pieces of constant size."""
-
-    file: IO[bytes]
-    total: int = 0
-    last: int = -1
-    increasing: bool = True
-
-    def add(self, hashes: NDArray[np.uint64]) -> None:
-        """Add the hashes of some bags, in order."""
-        steps = hashes[1:] > hashes[:-1]
-        self.increasing &= int(hashes[0]) > self.last and bool(steps.all())
-        self.last = int(hashes[-1])
-        self.file.write(hashes.tobytes())
-        self.total += len(hashes)
-
-    def twice(self) -> int | None:
-        """A hash that occurs twice, if there is one."""
-        if self.increasing:
-            return None
-        buckets = -(-self.total // _PER_BUCKET)
-        for bucket in range(buckets):
-            self.file.seek(0)
-            chosen = []
-            while content := self.file.read(8 * _PER_BUCKET):
-                hashes = np.frombuffer(content, np.uint64)
-                chosen.append(hashes[hashes % np.uint64(buckets) == bucket])
-            ordered = np.sort(np.concatenate(chosen))
-            same = np.flatnonzero(ordered[1:] == ordered[:-1])
-            if len(same):
-                return int(ordered[same[0]])
-        return None

@@ -4,20 +4,19 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
 from llpkit._arrays import Array
-from llpkit._validation import one_of, share, whole
+from llpkit._validation import share, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.progress import progress as progress_bar
 from llpkit.progress import task
 from llpkit.ragged import bag_index, instances_of
 from llpkit.statistics.models import LinearAdapter, as_rows, last_step, steps_of
-from llpkit.statistics.prediction import quantile
 from llpkit.statistics.rows import take_rows
 
 Statistic = Callable[[Any], Any]
@@ -44,16 +43,11 @@ class Bootstrap:
         """``(P, P)``."""
         return np.atleast_2d(np.cov(self.replicates, rowvar=False))
 
-    def conf_int(
-        self, level: float = 0.95, kind: Literal["percentile", "normal"] = "percentile"
-    ) -> Array:
-        """Confidence intervals ``(P, 2)``: percentiles of the replicates, or normal ones."""
+    def conf_int(self, level: float = 0.95) -> Array:
+        """Confidence intervals ``(P, 2)``: percentiles of the replicates."""
         share("level", level)
-        if one_of("kind", kind, ("percentile", "normal")) == "percentile":
-            tails = [(1 - level) / 2, (1 + level) / 2]
-            return np.asarray(np.quantile(self.replicates, tails, axis=0).T)
-        half = quantile(level) * self.standard_error
-        return np.stack([self.estimate - half, self.estimate + half], 1)
+        tails = [(1 - level) / 2, (1 + level) / 2]
+        return np.asarray(np.quantile(self.replicates, tails, axis=0).T)
 
 
 def bootstrap(

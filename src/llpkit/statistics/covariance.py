@@ -77,6 +77,7 @@ class Curvature:
         if self.log_sd is not None:  # the last parameter, on which no logit depends
             is_last = float(p == jacobian.shape[2] - 1)
             v.append(torch.full_like(self.log_sd, is_last))
+        # The gradient of slope @ v is the second derivative times v.
         out = torch.autograd.grad(self._slopes, self._inputs, v, retain_graph=True)
         row = (out[0].reshape(len(jacobian), -1)[:, :, None] * jacobian).sum((0, 1))
         if self.log_sd is not None:
@@ -118,12 +119,14 @@ class Estimated(NamedTuple):
     def _on_determined(self, kind: str) -> Array:
         if one_of("covariance", kind, KINDS) == "observed":
             return self.inverse
+        # With a penalty, the scores at the estimate do not sum to zero.
         centred = self.scores - self.scores.mean(0)
         spread = centred.T @ centred * len(centred) / max(1, len(centred) - 1)
         return np.asarray(self.inverse @ spread @ self.inverse)
 
     def _undetermined(self, turn: Array) -> Array:
         """Which combinations depend on an undetermined direction, ``(Q,)`` bool."""
+        # The flat directions have length one. Rounding leaves a little of them in any combination.
         part = np.abs(turn @ self.flat).max(1, initial=0.0)
         return np.asarray(part > 1e-3 * np.abs(turn).max(1, initial=0.0) + 1e-12)
 

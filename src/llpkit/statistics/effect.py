@@ -47,7 +47,7 @@ def effect_term(z: Tensor, times: Tensor, counts: Tensor, offsets: Tensor, sd: T
     """
     basis = effect_basis(z.shape[1])  # (K, d)
     bag = bag_index(offsets)
-    with torch.no_grad():
+    with torch.no_grad():  # the integral does not depend on where its nodes are
         mode, root = _mode(z.detach(), times, counts, bag, sd.detach(), basis)
     x, log_w = nodes(basis.shape[1])  # (Q, d), (Q,)
     u = mode[:, None, :] + x @ root.transpose(1, 2)  # (B, Q, d)
@@ -56,6 +56,8 @@ def effect_term(z: Tensor, times: Tensor, counts: Tensor, offsets: Tensor, sd: T
     # index_add, because segment_reduce cannot be differentiated twice.
     total = _by_bag(times[:, None] * change, bag, len(counts))
     inner = (shift * counts[:, None, :]).sum(2) - total
+    # The weights are for N(x), but the integral is over u:
+    # N(u) du = N(x) exp((x² - u²) / 2) |root| dx.
     inner = inner + log_w - 0.5 * (u**2).sum(2) + 0.5 * (x**2).sum(1)
     log_det = root.diagonal(dim1=1, dim2=2).log().sum(1)
     return inner.logsumexp(1) + log_det
@@ -80,7 +82,7 @@ def effect_shifts(classes: int) -> tuple[Tensor, Tensor]:
 @cache
 def effect_basis(classes: int) -> Tensor:
     """The directions in which the effect shifts the logits, ``(K, d)``."""
-    if classes == 2:
+    if classes == 2:  # only the difference of the logits matters, so it gets the whole effect
         return torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     return torch.from_numpy(helmert(classes).T.copy())
 

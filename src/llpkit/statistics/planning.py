@@ -39,6 +39,7 @@ class Information:
         values, axes = np.linalg.eigh(labels / np.outer(scale, scale))
         # Collinear columns: no row varies in these directions, and the weights in them are zero.
         real = values > 1e-10 * values.max(initial=0.0)
+        # The covariance after one label; `whiten` makes its inverse, the information, the identity.
         self._best = (axes[:, real] / values[real] @ axes[:, real].T) / np.outer(scale, scale)
         whiten = axes[:, real] / np.sqrt(values[real]) / scale[:, None]
         # Per direction, the information of a count in units of the information of a label.
@@ -62,6 +63,8 @@ class Information:
 
     def _variances(self, x: Array) -> Array:
         """The variances of the logits of rows ``(N, P)`` after one bag, ``(N,)``."""
+        # Both are standard errors after one label: of the part of the logit that counts do not
+        # determine, and of the whole logit.
         lost = np.abs(x @ self._unknown).max(1, initial=0.0)
         most = np.sqrt(np.einsum("np,pq,nq->n", x, self._best, x).clip(min=0))
         return np.where(lost > 1e-6 * most, np.inf, np.square(x @ self._known).sum(1))
@@ -74,6 +77,7 @@ class Information:
     @property
     def efficiency(self) -> float:
         """Information per instance relative to labels: the mean ratio of the slopes' variances."""
+        # One label against as many bags as hold one instance.
         ratio = np.diag(self._best) / np.maximum(np.diag(self.covariance(1 / self.size)), 1e-300)
         slopes = np.ptp(self.model.design, axis=0) > 0  # not the intercept, nor constant columns
         return float(ratio[slopes].mean() if slopes.any() else ratio.mean())

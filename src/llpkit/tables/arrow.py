@@ -1,4 +1,8 @@
-"""Arrow IPC files, such as Feather: size-limited, because a small file may unpack to a huge one."""
+"""Arrow IPC files, such as Feather: size-limited, because a small file may unpack to a huge one.
+
+Sizes are read from the headers, because pyarrow unpacks a whole batch at once, and a file may have
+only one.
+"""
 
 import struct
 from collections.abc import Iterator

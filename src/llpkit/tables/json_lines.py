@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from llpkit.errors import LLPError
-from llpkit.tables.parsing import half_character
 
 
 def read_json(path: Path, content: bytes) -> Any:
@@ -23,7 +22,10 @@ def read_json(path: Path, content: bytes) -> Any:
     if not rows:
         raise LLPError(f"{path} is empty; give one object per line")
     names = dict.fromkeys(name for row in rows for name in row)
-    return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
+    try:
+        return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
+    except UnicodeEncodeError as error:
+        raise LLPError(f"{path} cannot be read: {error}; correct the text") from error
 
 
 def _rows(path: Path, text: str) -> list[dict[str, Any]]:
@@ -61,8 +63,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _checked(place: str, row: Any) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise LLPError(f'{place} is not an object; give one per row, such as {{"age": 30}}')
-    if (half := half_character(row)) is not None:
-        raise LLPError(f"{place}: {half!r} has an unpaired surrogate; correct it, or remove it")
     return row
 
 

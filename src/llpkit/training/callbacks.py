@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from llpkit._validation import whole
 from llpkit.errors import LLPError
 from llpkit.evaluation import accuracy, auc
 from llpkit.probability import probability_of
@@ -59,13 +58,12 @@ class TestMetrics(Callback):
     Args:
         inputs: Test instances.
         truth: Their true labels.
-        every: Epochs between evaluations; the last epoch is always evaluated.
     """
 
     __test__ = False  # keeps pytest from collecting it because of its name
 
-    def __init__(self, inputs: Any, truth: Any, every: int = 1) -> None:
-        self.inputs, self.every = inputs, whole("every", every)
+    def __init__(self, inputs: Any, truth: Any) -> None:
+        self.inputs = inputs
         self.truth = torch.as_tensor(truth).cpu()
         if self.truth.shape != (len(inputs),):
             raise LLPError(
@@ -74,8 +72,6 @@ class TestMetrics(Callback):
             )
 
     def on_epoch(self, session: Any, row: Row) -> None:
-        if row["epoch"] % self.every and row["epoch"] != session.epochs:
-            return
         logits = session.logits(self.inputs).double().cpu()
         row |= instance_measures(logits, self.truth)
         if logits.dim() == 1:

@@ -109,14 +109,19 @@ def test_bad_parameters_are_refused_in_fit(parameters, message):
         LLPLogisticRegression(**parameters).fit(data.X, data.y, data.groups)
 
 
-def test_equal_proportions_are_a_saddle_that_is_left():
+@pytest.mark.parametrize("spare", [None, 0.0, 1e-200], ids=["no column", "zeros", "tiny"])
+def test_equal_proportions_are_a_saddle_that_is_left(spare):
     # One of four in every bag: the gradient vanishes where all weights do.
     rng = np.random.default_rng(0)
     labels = np.tile([1, 0, 0, 0], 100)
     X = (2.0 * labels - 1 + 0.5 * rng.normal(size=400))[:, None]
+    if spare is not None:
+        X = np.c_[X, np.full(400, spare)]
     model = LLPLogisticRegression(C=10, random_state=0)
-    model.fit(X, np.ones(400, int), np.arange(400) // 4)
+    with np.errstate(over="raise"):
+        model.fit(X, np.ones(400, int), np.arange(400) // 4)
     assert (model.predict(X) == labels).mean() > 0.95
+    assert np.abs(model.coef_).max() < 100
 
 
 def test_bags_of_which_nothing_is_known_change_nothing():

@@ -241,8 +241,10 @@ def fit_logistic(
         # the scale of the features.
         if np.abs(objective(start.ravel())[1]).max() <= tol:
             step = check_random_state(random_state).normal(size=start[:-1].shape)
-            spread = np.sqrt(np.maximum(_squares(X), np.finfo(float).tiny) / X.shape[0])
-            start[:-1] = 0.1 * step / spread[:, None] / np.sqrt(max(1, X.shape[1]))
+            spread = np.sqrt(_squares(X) / X.shape[0])
+            varies = spread > 1e-9 * spread.max(initial=0.0)
+            scale = np.where(varies, spread, np.inf)  # no step along a column of zeros
+            start[:-1] = 0.1 * step / scale[:, None] / np.sqrt(max(1, X.shape[1]))
     return lbfgs(objective, start, tol, max_iter, name=name)
 
 

@@ -134,6 +134,19 @@ def test_the_time_left_counts_each_kind_of_step(monkeypatch):
     assert found == [None, 3, 10, 9, 0, 0]
 
 
+def test_the_time_left_leaves_out_the_start_of_workers(monkeypatch):
+    clock = Clock(monkeypatch)
+    found = []
+    with (
+        watch(lambda tasks: found.append(seconds_left(tasks))),
+        task("runs", 5, warm_up=2) as runs,
+    ):
+        for seconds in (20, 1, 3, 3, 3):
+            clock.now += seconds
+            runs.step()
+    assert found == [None, None, None, 6, 3, 0, 0]
+
+
 def test_the_time_left_is_not_that_of_preparations(monkeypatch):
     clock = Clock(monkeypatch)
     found = []

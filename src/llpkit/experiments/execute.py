@@ -110,7 +110,9 @@ def _execute(
     if experiment == "epoch-time":  # one run at a time
         settings, backend = replace(settings, jobs=1), "loky"
     log(f"{experiment}: {several(len(runs), 'run')}" + (f", {done} already done" if done else ""))
-    with task(experiment, len(runs)) as progress:
+    # The first run of every worker includes its start.
+    warm_up = settings.jobs if settings.jobs > 1 else 0
+    with task(experiment, len(runs), warm_up=warm_up) as progress:
         for record in perform(runs, settings, backend):
             records.append(record)
             log(f"{len(records)}/{len(runs)} {record.title}: {_result(record)}")

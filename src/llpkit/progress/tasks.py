@@ -22,11 +22,13 @@ class TaskProgress:
         name: What is being done, such as ``"EM"``.
         total: Number of steps, if it is known.
         kinds: The kind of every step, if they differ; steps of one kind take about the same time.
+        warm_up: First steps whose times say little, such as those in which workers start.
     """
 
     name: str
     total: int | None = None
     kinds: Sequence[str] = ()
+    warm_up: int = 0
     done: int = 0
     """Finished steps."""
     figures: str = ""
@@ -52,8 +54,9 @@ class TaskProgress:
     def step(self, figures: str = "", left: float | None = None) -> None:
         """Count a finished step."""
         now = time.monotonic()
-        seconds, steps = self._spent.get(self.kind, (0.0, 0))
-        self._spent[self.kind] = seconds + now - self._step_started, steps + 1
+        if self.done >= self.warm_up:
+            seconds, steps = self._spent.get(self.kind, (0.0, 0))
+            self._spent[self.kind] = seconds + now - self._step_started, steps + 1
         self._step_started = now
         self.done += 1
         self.figures, self.left = figures, left
@@ -113,9 +116,11 @@ def watch(watcher: Watcher) -> Iterator[None]:
 
 
 @contextmanager
-def task(name: str, total: int | None = None, kinds: Sequence[str] = ()) -> Iterator[TaskProgress]:
+def task(
+    name: str, total: int | None = None, kinds: Sequence[str] = (), warm_up: int = 0
+) -> Iterator[TaskProgress]:
     """Open a task for this block."""
-    opened = TaskProgress(name, len(kinds) if kinds else total, kinds)
+    opened = TaskProgress(name, len(kinds) if kinds else total, kinds, warm_up)
     watched = _watched.get()
     if watched is None:
         yield opened

@@ -57,6 +57,7 @@ def test_plane_is_that_of_libsvm(C):
     ("rows", "features"), [(200, 3), (40, 30), (12, 50)], ids=["tall", "square", "wide"]
 )
 def test_plane_is_a_minimum_whatever_the_shape(rows, features):
+    # The three shapes take three ways through the linear algebra.
     rng = np.random.default_rng(rows)
     Z, sign = rng.normal(size=(rows, features)), rng.choice([-1.0, 1.0], rows)
     level, cost = rng.normal(size=rows), rng.random(rows)

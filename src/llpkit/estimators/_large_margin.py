@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.linalg import LinAlgError
-from scipy.linalg import solve_triangular
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.linalg.lapack import dpstrf
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_expit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import rbf_kernel
@@ -27,7 +27,9 @@ FAR = 1e100
 """Larger values are refused, as sums of their squares may overflow."""
 WIDTH = 0.01
 """The hinge is rounded over this much of its argument, which gives it a gradient everywhere."""
-MAX_STEPS = 10_000
+TOLERANCE = 1e-9
+"""Newton's method stops when the predicted decrease is below this share of the objective."""
+MAX_STEPS = 1000
 
 
 class MarginClassifier(BaseLLP):
@@ -187,9 +189,9 @@ def fit_plane(
 
     .. math:: \tfrac12 \|w\|^2 + \sum_j c_j\, \psi\bigl(h_j - s_j (z_j^\top w + b)\bigr)
 
-    The objective is convex, and the rounded hinges give it a gradient everywhere, which L-BFGS
-    needs. The intercept has no penalty. After Chapelle, *Training a support vector machine in the
-    primal*, Neural Computation (2007).
+    The objective is convex and piecewise quadratic, so Newton's method with a line search converges
+    in a few steps, and in fewer from a good start. The intercept has no penalty. After Chapelle,
+    *Training a support vector machine in the primal*, Neural Computation (2007).
 
     Args:
         Z: Rows ``(J, D)``.
@@ -202,6 +204,11 @@ def fit_plane(
     >>> plane(np.array([[-1.0], [0.0], [1.0]])).round(2) + 0.0
     array([-1.,  0.,  1.])
     """
+    # Our own solver, because it is faster. One start of alter-∝SVM on the tables of
+    # benchmarks/classical.py (C = 1, bags of 2 and 32: 30 to 47 fits, each starting from the last)
+    # took 0.04 to 0.18 s of CPU. On the same fits scikit-learn's SVC, which has no warm start, took
+    # 1.1 to 13 times as long, scipy's L-BFGS 0.7 to 7 times and Newton-CG 2 to 14 times. SVC
+    # minimises the hinge without rounding; its value of that objective is 0.02 to 2 % lower.
     plane = None
     with np.errstate(all="ignore"), contextlib.suppress(LinAlgError, RuntimeError, ValueError):
         plane = _fit_plane(Z, sign, level, cost, start)
@@ -214,22 +221,82 @@ def fit_plane(
 
 
 def _fit_plane(Z: Array, sign: Array, level: Array, cost: Any, start: Plane | None) -> Plane:
+    if Z.shape[1] > len(Z):  # the best weights are in the span of the rows: solve there
+        q, r = np.linalg.qr(Z.T)
+        start = start and Plane(q.T @ start.weight, start.intercept)
+        plane = _fit_plane(r.T, sign, level, cost, start)
+        return Plane(q @ plane.weight, plane.intercept)
     c = np.broadcast_to(np.asarray(cost, np.float64), sign.shape)
-
-    def objective(flat: Array) -> tuple[float, Array]:
-        w, b = flat[:-1], flat[-1]
-        u = level - sign * (Z @ w + b)  # (J,) arguments of the hinges
+    w, b = start or Plane(np.zeros(Z.shape[1]), 0.0)
+    u = level - sign * (Z @ w + b)  # (J,) arguments of the hinges
+    for _ in range(MAX_STEPS):
         pull = sign * c * (u / WIDTH).clip(0.0, 1.0)  # (J,)
         grad = np.append(w - Z.T @ pull, -pull.sum())  # (D + 1,)
-        return float(w @ w / 2 + c @ hinge(u)), grad
-
-    w, b = start or Plane(np.zeros(Z.shape[1]), 0.0)
-    options = {"maxiter": MAX_STEPS, "maxfun": 200_000, "gtol": 1e-6, "ftol": 1e-14, "maxcor": 20}
-    found = minimize(objective, np.append(w, b), jac=True, method="L-BFGS-B", options=options)
-    if found.status == 1:  # stopped by one of the two limits
+        step = _newton_step(Z, c, u, grad)
+        fall = -float(grad @ step)
+        if fall <= TOLERANCE * float(w @ w / 2 + c @ hinge(u)):
+            break
+        v = sign * (Z @ step[:-1] + step[-1])
+        t = _step_length(w, step[:-1], u, v, c, fall)
+        w, b, u = w + t * step[:-1], b + t * step[-1], u - t * v
+    else:
         warnings.warn(
-            f"the solver did not converge in {MAX_STEPS} steps; scale the features, lower C",
+            f"Newton's method did not converge in {MAX_STEPS} steps; scale the features, lower C",
             ConvergenceWarning,
             stacklevel=6,
         )
-    return Plane(found.x[:-1], float(found.x[-1]))
+    return Plane(w, float(b))
+
+
+def _newton_step(Z: Array, c: Array, u: Array, grad: Array) -> Array:
+    """Minus the inverse Hessian times the gradient, ``(D + 1,)``."""
+    curved = (u > 0) & (u < WIDTH)
+    rows, weight = Z[curved], c[curved] / WIDTH
+    # Without a curved hinge the intercept has no second derivative; this bounds its step.
+    least = 1e-3 * float(c.sum())
+    if len(rows) >= Z.shape[1]:
+        H = np.eye(Z.shape[1] + 1)  # (D + 1, D + 1)
+        scaled = weight[:, None] * rows
+        H[:-1, :-1] += rows.T @ scaled
+        H[:-1, -1] = H[-1, :-1] = scaled.sum(0)
+        H[-1, -1] = max(float(weight.sum()), least)
+        return -_solve_positive(H, grad)
+    # With fewer curved rows than weights, solve in the space of these rows (Woodbury).
+    M = rows @ rows.T  # (A, A)
+    M[np.diag_indices(len(M))] += 1 / weight
+    ones, inner = np.ones(len(rows)), rows @ grad[:-1]
+    both = _solve_positive(M, np.stack([ones, inner], 1))  # (A, 2)
+    lack = max(least - float(weight.sum()), 0.0)
+    step_b = -float(grad[-1] - ones @ both[:, 1]) / (float(ones @ both[:, 0]) + lack)
+    step_w = -grad[:-1] + rows.T @ (both[:, 1] - both[:, 0] * step_b)
+    return np.append(step_w, step_b)
+
+
+def _solve_positive(H: Array, right: Array) -> Array:
+    """Solve with a positive definite matrix, however its rows are scaled."""
+    if len(H) == 0:
+        return right
+    scale = 1 / np.sqrt(H.diagonal())
+    unit = H * scale[:, None] * scale
+    unit[np.diag_indices(len(unit))] += 1e-13  # or else rounding may make it indefinite
+    scaled = cho_solve(cho_factor(unit, check_finite=False), (scale * right.T).T)
+    solved: Array = (scale * scaled.T).T
+    return solved
+
+
+def _step_length(w: Array, d: Array, u: Array, v: Array, c: Array, fall: float) -> float:
+    """A step length at which the slope of the objective along the direction is nearly zero."""
+    wd, dd = float(w @ d), float(d @ d)
+
+    def slope(t: float) -> float:
+        return wd + t * dd - float((c * v) @ ((u - t * v) / WIDTH).clip(0.0, 1.0))
+
+    t = 1.0
+    if abs(slope(t)) > 0.1 * fall:
+        low = 0.0
+        while slope(t) < 0:
+            low, t = t, 2 * t
+        t = float(brentq(slope, low, t, xtol=1e-300, maxiter=5000))  # the root may be tiny
+    while t > 0 and abs(slope(t / 2)) <= 0.1 * fall:  # if the objective is flat, stay close
+        t /= 2
+    return t

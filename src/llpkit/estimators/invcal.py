@@ -72,7 +72,7 @@ class InvCalClassifier(MarginClassifier):
         p = (y + 0.5) / (n + 1)
         target, tube = np.log(p / (1 - p)), epsilon / (p * (1 - p))  # (B,)
         # Each bag's loss is two hinges, one below the tube and one above it. scikit-learn's SVR has
-        # one tube for all rows, so it serves only for epsilon = 0.
+        # one tube for all rows, so it serves only for epsilon = 0; see fit_plane for its speed.
         sign = np.repeat([1.0, -1.0], len(n))
         level = np.concatenate([target - tube, -target - tube])
         if self.kernel == "linear":

@@ -11,11 +11,10 @@ from llpkit._registry import did_you_mean
 from llpkit._validation import one_of
 from llpkit.bags import Bags
 from llpkit.datasets.base import BagSize, DataSet, in_random_bags
-from llpkit.datasets.files import BROKEN, data_folder, first_of, not_found
+from llpkit.datasets.files import BROKEN, data_folder, first_of, not_found, unpacked
 from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
 from llpkit.tables import FeatureEncoder, Table
-from llpkit.tables.files import content
 
 SOURCE = "the UCI repository, archive.ics.uci.edu/dataset/2/adult, has its two files"
 SAVE_AS = "adult.data and adult.test, or adult.data.gz and adult.test.gz"
@@ -124,7 +123,7 @@ def groups(table: Table, key: str) -> list[str]:
 def _read(path: Path) -> list[list[str]]:
     """The rows of a file, checked."""
     try:
-        text = content(path).decode("utf-8")
+        text = unpacked(path).decode("utf-8")
     except (*BROKEN, UnicodeDecodeError) as error:
         raise LLPError(f"{path} cannot be read: {error}; get it again: {SOURCE}") from error
     rows = []

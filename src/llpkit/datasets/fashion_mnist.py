@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from llpkit._validation import number, one_of
 from llpkit.datasets.base import BagSize, DataSet, chosen_classes, in_random_bags, only_classes
-from llpkit.datasets.files import BROKEN, data_folder, first_of, not_found
+from llpkit.datasets.files import BROKEN, data_folder, first_of, not_found, unpacked
 from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
-from llpkit.tables.files import content
 
 SOURCE = "the data set's page, github.com/zalandoresearch/fashion-mnist, has its four idx files"
 SAVE_AS = (
@@ -112,13 +111,13 @@ def _part(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """An array of bytes in the idx format, plain or gzipped."""
     try:
-        data = content(path)
+        content = unpacked(path)
         # The idx header: two zero bytes, the type (8 is unsigned byte), the number of axes.
-        zero, kind, axes = struct.unpack_from(">HBB", data)
-        shape = struct.unpack_from(f">{axes}I", data, 4)
+        zero, kind, axes = struct.unpack_from(">HBB", content)
+        shape = struct.unpack_from(f">{axes}I", content, 4)
         if (zero, kind) != (0, 8) or not 1 <= axes <= 3 or 0 in shape:
             raise ValueError("no idx header of bytes")
-        pixels = np.frombuffer(data, np.uint8, offset=4 + 4 * axes)
+        pixels = np.frombuffer(content, np.uint8, offset=4 + 4 * axes)
         return pixels.reshape(shape).copy()
     except LLPError:  # a limit, which another copy of the file would reach too
         raise

@@ -5,8 +5,11 @@ and links, pipes and devices are skipped. Arrays that take long to decode are ca
 cache folder, under the checksum of the files they came from.
 """
 
+import bz2
 import contextlib
+import gzip
 import hashlib
+import io
 import lzma
 import os
 import stat
@@ -16,7 +19,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +28,9 @@ from llpkit.errors import LLPError
 from llpkit.files import atomic, check_limit, check_regular, check_unpacked, sha256
 
 Arrays = dict[str, NDArray[Any]]
+
+_MEMBER_LIMIT = 2**28
+"""Maximum bytes of one file, far more than any file of a known data set has."""
 
 BROKEN = (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error)
 """What reading a damaged or incomplete file raises."""
@@ -85,6 +91,7 @@ def _in_folder(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str,
     for file in _files(path):
         name = file.relative_to(path).as_posix()
         if wanted(name):
+            _check_size(path, name, file.stat().st_size)
             yield name, file.read_bytes()
 
 
@@ -101,21 +108,23 @@ def _in_zip(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, by
             # The upper 16 bits of the attributes are the Unix mode.
             plain = not info.is_dir() and not stat.S_ISLNK(info.external_attr >> 16)
             if plain and wanted(info.filename):
+                _check_size(path, info.filename, info.file_size)
                 total += info.file_size  # zipfile reads no more than this, whatever is packed
                 check_unpacked(path, total)
                 yield info.filename, archive.read(info)
 
 
 def _in_tar(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    # Not in streaming mode, "r|*", in which a truncated .xz ends without an error.
-    with tarfile.open(path, tarinfo=_Header) as archive:
+    # In streaming mode, "r|*", a truncated .xz would end without an error.
+    with _unpacked(path) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
         total = 0
         for number, info in enumerate(archive, 1):
             _check_members(path, number)
-            total += info.size  # a sparse file may be far larger than its packed data
-            check_unpacked(path, max(total, info.offset_data))  # before this file is unpacked
             name = info.name.removeprefix("./")
             if info.isreg() and wanted(name):
+                _check_size(path, name, info.size)
+                total += info.size  # a sparse file may be far larger than its packed data
+                check_unpacked(path, total)
                 content = archive.extractfile(info)
                 assert content is not None  # a regular file has content
                 yield name, content.read()
@@ -125,15 +134,70 @@ def _check_members(path: Path, number: int) -> None:
     check_limit("LLPKIT_MAX_MEMBERS", number, f"{path} has", "files")
 
 
-class _Header(tarfile.TarInfo):
-    """A header with the data, such as a long name, that tarfile reads with it: up to 1 MiB."""
+_PACKED: dict[bytes, Callable[[Path], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ": lzma.open,
+    b"\x5d\x00\x00": lzma.open,
+}
 
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        info = super().frombuf(buf, encoding, errors)
-        if not info.isreg() and info.size > 2**20:
-            raise tarfile.ReadError(f"a header of {info.size:,} bytes")
-        return info
+
+def unpacked(path: Path) -> bytes:
+    """The content of a file, unpacked if compressed, up to the limit."""
+    with _unpacked(path) as stream:
+        return stream.read()
+
+
+def _unpacked(path: Path) -> "_Bounded":
+    """The bytes of a file, unpacked if compressed, up to the limit."""
+    with path.open("rb") as file:
+        start = file.read(8)
+    opened = next((way for magic, way in _PACKED.items() if start.startswith(magic)), None)
+    return _Bounded(path, path.open("rb") if opened is None else opened(path))
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that raises once its file unpacks to more than the limit."""
+
+    def __init__(self, path: Path, stream: IO[bytes]) -> None:
+        self.path, self.stream = path, stream
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.stream.tell()
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        if whence == 0:
+            check_unpacked(self.path, offset)
+        return self.stream.seek(offset, whence)
+
+    def read(self, size: int = -1) -> bytes:
+        content = bytearray()
+        while size < 0 or len(content) < size:
+            # In small parts, so that the limit is checked before memory fills up.
+            part = self.stream.read(2**20 if size < 0 else min(size - len(content), 2**20))
+            if not part:
+                break
+            content += part
+            check_unpacked(self.path, self.stream.tell())
+        return bytes(content)
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
+
+
+def _check_size(path: Path, name: str, size: int) -> None:
+    if size > _MEMBER_LIMIT:
+        raise LLPError(
+            f"{name} in {path} is {size:,} bytes, above the {_MEMBER_LIMIT:,} that a file of this "
+            "data set may have; get it again from its source"
+        )
 
 
 def fingerprint(path: Path) -> str:

@@ -115,8 +115,10 @@ def test_json_of_mixed_and_nested_values(tmp_path):
         (b'[{"a": 1}, 2]', "t.jsonl: entry 2 is not an object"),
         (b'{"a": ' + b"[" * 10**5 + b"]" * 10**5 + b"}", "is not JSON: maximum recursion"),
         (b'{"a": "\xff"}', "is not UTF-8"),
-        (b'{"a": 1}\n{"a": "\\ud800"}', r"'\\ud800' in position 0: surrogates not allowed"),
-        (b'{"a\\ud800": 1}', r"'\\ud800' in position 1: surrogates not allowed; correct the text"),
+        (b'{"a": 1}\n{"a": "\\ud800"}', r"line 2: '\\ud800' has an unpaired surrogate; correct"),
+        (b'{"a\\ud800": 1}', r"line 1: 'a\\ud800' has an unpaired surrogate"),
+        (b'{"a": [{"b": ["\\udc00x"]}]}', r"line 1: '\\udc00x' has an unpaired surrogate"),
+        (b'[{"a": 1}, {"a": "\\ud83d"}]', r"entry 2: '\\ud83d' has an unpaired surrogate"),
     ],
 )
 def test_bad_json(content, message, tmp_path):

@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 from llpkit.errors import LLPError
+from llpkit.tables.parsing import half_character
 
 
 def is_frame(value: Any) -> bool:
@@ -39,8 +40,9 @@ def arrow_of(frame: Any) -> Any:
     except (pa.ArrowException, TypeError, ValueError) as error:
         if isinstance(error, LLPError):
             raise
+        reasons = " ".join(map(str, error.args))
         raise LLPError(
-            f"the data frame cannot be read: {error}; give each column one type"
+            f"the data frame cannot be read: {reasons}; give each column one type"
         ) from error
 
 
@@ -51,10 +53,21 @@ def _of_pandas(frame: Any) -> Any:
     names = [str(name) for name in frame.columns]
     arrays = []
     for i, name in enumerate(names):
+        if half_character(name) is not None:
+            raise LLPError(
+                f"the data frame cannot be read: the column name {name!r} has an unpaired "
+                "surrogate; correct it, or remove it"
+            )
         column = _plain(frame.iloc[:, i])
         try:
             arrays.append(pa.array(column, from_pandas=True))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            for row, value in enumerate(column.tolist(), 1):
+                if (half := half_character(value)) is not None:
+                    raise LLPError(
+                        f"the data frame: row {row} (counted from 1), column {name!r}: {half!r} "
+                        "has an unpaired surrogate; correct it, or remove it"
+                    ) from error
             raise LLPError(
                 f"the data frame cannot be read: column {name!r}: {error}; give it one type, such "
                 f"as text: frame[{name!r}].astype(str)"

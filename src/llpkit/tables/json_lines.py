@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from llpkit.errors import LLPError
+from llpkit.tables.parsing import half_character
 
 
 def read_json(path: Path, content: bytes) -> Any:
@@ -22,10 +23,7 @@ def read_json(path: Path, content: bytes) -> Any:
     if not rows:
         raise LLPError(f"{path} is empty; give one object per line")
     names = dict.fromkeys(name for row in rows for name in row)
-    try:
-        return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
-    except UnicodeEncodeError as error:
-        raise LLPError(f"{path} cannot be read: {error}; correct the text") from error
+    return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
 
 
 def _rows(path: Path, text: str) -> list[dict[str, Any]]:
@@ -63,6 +61,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _checked(place: str, row: Any) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise LLPError(f'{place} is not an object; give one per row, such as {{"age": 30}}')
+    if (half := half_character(row)) is not None:
+        raise LLPError(f"{place}: {half!r} has an unpaired surrogate; correct it, or remove it")
     return row
 
 

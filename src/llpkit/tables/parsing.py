@@ -114,3 +114,18 @@ def formatted(text: Any) -> Array:
 def is_formatted(text: str) -> bool:
     """Whether a text is a number with commas, spaces or signs."""
     return re.match(_FORMATTED, text) is not None
+
+
+def half_character(value: Any) -> str | None:
+    r"""A text in a value, or in its entries, with half a surrogate pair, which no file can hold.
+
+    >>> half_character({"a": ["b", "\ud800"]})
+    '\ud800'
+    """
+    if isinstance(value, str):
+        # Almost all text is plain, which is quick to see.
+        return value if not value.isascii() and re.search("[\ud800-\udfff]", value) else None
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    entries = value if isinstance(value, list | tuple) else ()
+    return next(filter(None, map(half_character, entries)), None)

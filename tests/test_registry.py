@@ -9,8 +9,8 @@ from llpkit._registry import Registry, did_you_mean
 @pytest.fixture
 def colours() -> Registry[int]:
     registry = Registry[int]("colour")
-    registry.register("red", 1)
-    registry.register("green", 2)
+    registry.add("red", 1)
+    registry.add("green", 2)
     return registry
 
 
@@ -26,7 +26,7 @@ def test_it_is_a_mapping_in_the_order_of_registration(colours):
 def test_register_decorates():
     functions = Registry("function")
 
-    @functions.register("double")
+    @functions.add("double")
     def double(x):
         return 2 * x
 
@@ -44,11 +44,11 @@ def test_an_unknown_name_gets_a_suggestion(colours):
 
 
 def test_a_name_is_taken_once(colours):
-    assert colours.register("red", colours["red"]) == 1  # a module imported again
+    assert colours.add("red", colours["red"]) == 1  # a module imported again
     with pytest.raises(LLPError, match="already a colour 'red'"):
-        colours.register("red", 3)
+        colours.add("red", 3)
     with pytest.raises(LLPError, match="colour name = ''"):
-        colours.register("", 3)
+        colours.add("", 3)
 
 
 def test_did_you_mean_without_names():

@@ -24,7 +24,7 @@ class Registry(Mapping[str, T]):
     and the rest work as with any mapping.
 
     >>> shapes = Registry[int]("shape")
-    >>> shapes.register("square", 4)
+    >>> shapes.add("square", 4)
     4
     >>> shapes["sqare"]
     Traceback (most recent call last):
@@ -37,13 +37,13 @@ class Registry(Mapping[str, T]):
         self._entries: dict[str, T] = {}
 
     @overload
-    def register(self, name: str, value: V) -> V: ...
+    def add(self, name: str, value: V) -> V: ...
     @overload
-    def register(self, name: str) -> Callable[[V], V]: ...
-    def register(self, name: str, value: Any = None) -> Any:
+    def add(self, name: str) -> Callable[[V], V]: ...
+    def add(self, name: str, value: Any = None) -> Any:
         """Add an entry and return it; without ``value``, return a decorator that does so."""
         if value is None:
-            return lambda value: self.register(name, value)
+            return lambda value: self.add(name, value)
         if not isinstance(name, str) or not name:
             raise LLPError(f"{self.kind} name = {name!r}; give a non-empty name")
         if self._entries.get(name, value) is not value:

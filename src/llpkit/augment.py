@@ -218,7 +218,7 @@ def register(name: str, summary: str | None = None) -> Callable[[Augmentation], 
 
     def add(augment: Augmentation) -> Augmentation:
         line = first_line(augment) if summary is None else summary
-        AUGMENTATIONS.register(name, Entry(line, augment))
+        AUGMENTATIONS.add(name, Entry(line, augment))
         return augment
 
     return add

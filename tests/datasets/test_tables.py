@@ -559,7 +559,7 @@ def test_columns_that_cannot_help_are_left_out_and_named(write):
     asked = features(write("t.csv", rows), features=["name"])
     assert asked.inputs.shape == (70, 65)
     images = features(write("i.csv", ["bag,n,file,x", *(f"b{i},0,{i}.png,{i}" for i in range(70))]))
-    assert images.notes[0].endswith("it names images; to learn from these, give image='file'")
+    assert images.notes[0].endswith("it names images; llpkit fit --image learns from those")
     assert asked.inputs[:, -1].sum() == 6  # those beyond 64 levels are other
 
 

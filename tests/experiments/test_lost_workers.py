@@ -29,7 +29,7 @@ class Dies(MLE):
             os.kill(os.getpid(), signal.SIGKILL)
 
 if "dies" not in METHODS:
-    METHODS.register("dies", Dies)
+    METHODS.add("dies", Dies)
 """
 
 

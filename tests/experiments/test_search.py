@@ -84,10 +84,10 @@ def test_choices_are_those_of_a_complete_grid(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("best", "text"), [(None, "none (end)"), ("sinkhorn", "sinkhorn"), (True, "true (end)")]
+    ("best", "text"), [(None, "none (end)"), ("sinkhorn", "sinkhorn"), ("auto", "auto (end)")]
 )
 def test_the_page_shows_choices_that_are_not_numbers(tmp_path, best, text):
-    own = {"mle": {"approximation": [None, "sinkhorn", True], "lr": [], "weight_decay": []}}
+    own = {"mle": {"approximation": [None, "sinkhorn", "auto"], "lr": [], "weight_decay": []}}
     protocol = small(grid={"folds": 1, "epochs": 2, "methods": own}, methods={"mle": {}})
 
     def score(recipe):

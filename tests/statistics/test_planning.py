@@ -84,6 +84,9 @@ def test_rare_values_and_categories_are_guessed_soberly():
         1 + np.exp(-((guess := assume(np.c_[rng.normal(size=4000), rare])).design @ guess.weights))
     )
     assert 0.5 < p[rare > 0].mean() < 0.95  # a few rows are not all but certain
+    twins = rng.integers(2, size=4000).astype(float)
+    for columns in ([twins, twins], [twins, np.ones(4000), 1 - twins]):
+        assert np.isfinite(assume(np.stack(columns, 1), accuracy=0.8).weights).all()
     level = rng.integers(3, size=4000)
     one_hot = (level[:, None] == np.arange(3)).astype(float)
     guess = assume(one_hot, accuracy=0.7)

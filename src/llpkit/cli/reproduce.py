@@ -23,9 +23,9 @@ FAILED = 1
 _NUMBER = r"\d{1,4}"  # a protocol has at most a thousand folds
 WHICH, WHERE = "What to run", "Where and how long"
 _READS = {
-    "list": (),
-    "merge": ("words", "out"),
-    "check": ("words", "methods", "folds", "device", "data_dir"),
+    "list": ("quiet",),
+    "merge": ("quiet", "words", "out"),
+    "check": ("quiet", "words", "methods", "folds", "device", "data_dir"),
 }
 """The parameters that these words read; they take no others."""
 

@@ -128,9 +128,7 @@ class Config:
 
     def of_networks(self) -> set[str]:
         """Settings that only networks have, and that differ from their defaults."""
-        of_both = {"seed", "held_out", "threads"}
-        if self.cluster.engine == "dask":
-            of_both.add("workers")
+        of_both = {"seed", "held_out", "threads", "workers"}
         if self.execution.device == "cpu":  # where estimators run
             of_both.add("device")
         defaults = Recipe.defaults() | Execution.defaults()

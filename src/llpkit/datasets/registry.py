@@ -82,7 +82,7 @@ def register(
     """
 
     def add(loader: _Loader) -> _Loader:
-        DATASETS.register(name, Entry(loader, summary, source, save_as, files, shows_people))
+        DATASETS.add(name, Entry(loader, summary, source, save_as, files, shows_people))
         return loader
 
     return add

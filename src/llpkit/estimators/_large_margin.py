@@ -204,7 +204,8 @@ def fit_plane(
     >>> plane(np.array([[-1.0], [0.0], [1.0]])).round(2) + 0.0
     array([-1.,  0.,  1.])
     """
-    # Our own solver, because it is faster. One start of alter-∝SVM on the tables of
+    # Our own solver, because it is faster, and because L-BFGS stalls, without a warning, on columns
+    # with large offsets or very different scales. One start of alter-∝SVM on the tables of
     # benchmarks/classical.py (C = 1, bags of 2 and 32: 30 to 47 fits, each starting from the last)
     # took 0.04 to 0.18 s of CPU. On the same fits scikit-learn's SVC, which has no warm start, took
     # 1.1 to 13 times as long, scipy's L-BFGS 0.7 to 7 times and Newton-CG 2 to 14 times. SVC

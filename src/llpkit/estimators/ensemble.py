@@ -53,8 +53,7 @@ class LLPEnsembleClassifier(BaseLLP):
         estimators_: The estimators, fitted to all bags.
         weights_: Their weights, including the scales, ``(M,)``.
         shift_: The intercept, ``()`` or ``(K,)``.
-        parts_: By kind of estimator, its share of all weights; a kind is what differs in more than
-            the seed.
+        parts_: By kind of estimator, its share of the sum of the :math:`w_v`.
         approximation_: The approximation in use, ``None`` if exact.
 
     >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])

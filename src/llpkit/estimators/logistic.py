@@ -242,8 +242,8 @@ def fit_logistic(
         if np.abs(objective(start.ravel())[1]).max() <= tol:
             step = check_random_state(random_state).normal(size=start[:-1].shape)
             spread = np.sqrt(_squares(X) / X.shape[0])
-            varies = spread > 1e-9 * spread.max(initial=0.0)
-            scale = np.where(varies, spread, np.inf)  # no step along a column of zeros
+            # No step along a column of zeros, or of values so small that the penalty forbids it.
+            scale = np.where(spread > max(0.1 * np.sqrt(strength), 1e-100), spread, np.inf)
             start[:-1] = 0.1 * step / scale[:, None] / np.sqrt(max(1, X.shape[1]))
     return lbfgs(objective, start, tol, max_iter, name=name)
 

@@ -55,7 +55,7 @@ def register(
 
     def add(build: _Build) -> _Build:
         line = first_line(build) if summary is None else summary
-        ESTIMATORS.register(name, Entry(line, build, grid or {}, dask))
+        ESTIMATORS.add(name, Entry(line, build, grid or {}, dask))
         return build
 
     return add

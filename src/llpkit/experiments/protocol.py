@@ -243,11 +243,16 @@ class Protocol(Settings):
             raise LLPError(f"{place}: official draws random bags; set bag_size")
         if self.sizes is not None and self.bag_size is None:
             raise LLPError(f"{place}: sizes needs random bags; set bag_size, or remove sizes")
-        for name in self.methods:
-            try:
-                make(self.method_of(name), self.recipe_of(name).method_options)
-            except LLPError as error:
-                raise LLPError(f"{place}: {name}: {error}") from None
+        for name in self.methods or METHODS:
+            options = [self.recipe_of(name).method_options]
+            if self.grid is not None and self.searched(name):
+                axes = self.grid.axes(self.method_of(name)).items()
+                options += [{k: v} for k, values in axes if k not in keys.RATES for v in values]
+            for some in options:
+                try:
+                    make(self.method_of(name), some)
+                except LLPError as error:
+                    raise LLPError(f"{place}: {name}: {error}") from None
         for method in self.methods or METHODS:
             # The recipe would override what the grid chooses.
             if taken := [key for key in self.chosen(method) if key in self.recipe]:

@@ -147,7 +147,7 @@ class Logger(Callback):
 LOGGERS: Registry[type[Logger]] = Registry("logger")
 
 
-@LOGGERS.register("tensorboard")
+@LOGGERS.add("tensorboard")
 class TensorBoard(Logger):
     """Log to TensorBoard: scalars per epoch, and the settings as hyper-parameters.
 
@@ -185,7 +185,7 @@ class TensorBoard(Logger):
         self._writer.close()
 
 
-@LOGGERS.register("mlflow")
+@LOGGERS.add("mlflow")
 class MLflow(Logger):
     """Log to MLflow: metrics per epoch, and the settings as parameters.
 
@@ -229,7 +229,7 @@ class MLflow(Logger):
         self._client.set_terminated(self._run, "FINISHED" if finished else "KILLED")
 
 
-@LOGGERS.register("wandb")
+@LOGGERS.add("wandb")
 class WandB(Logger):
     """Log to Weights & Biases: metrics per epoch, settings as configuration, and a summary.
 

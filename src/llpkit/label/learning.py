@@ -193,7 +193,7 @@ def after_count(beliefs: Beliefs, bags: Bags) -> Array:
 def surprise(beliefs: Beliefs, bags: Bags) -> Array:
     """The p-value of each bag's count, ``(B,)``: the probability of a count at most as likely.
 
-    Small values are probable miscounts. The models were not fitted to the bag.
+    Small values are possible miscounts. The models were not fitted to the bag.
     """
     # Averaged over the draws, because a model errs on similar items together.
     each = [pmf(z, bags.offsets) for z in torch.from_numpy(beliefs.draws)[:, bags.rows]]

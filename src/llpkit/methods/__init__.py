@@ -38,7 +38,7 @@ METHODS: Registry[type[Method]] = Registry("method")
 
 def register(method: type[Method]) -> type[Method]:
     """Add a method to :data:`METHODS` under its key; usable as a decorator."""
-    return METHODS.register(_key(method), method)
+    return METHODS.add(_key(method), method)
 
 
 def _key(method: type[Method]) -> str:

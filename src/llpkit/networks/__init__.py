@@ -56,7 +56,7 @@ def register(name: str, summary: str) -> Callable[[Builder], Builder]:
     """Add a network: a decorator of ``build(input_shape, num_outputs, **options)``."""
 
     def add(build: Builder) -> Builder:
-        NETWORKS.register(name, Entry(summary, build))
+        NETWORKS.add(name, Entry(summary, build))
         return build
 
     return add

@@ -130,6 +130,10 @@ def plan_table(
         run: A finished run, whose model and columns are used instead of the assumptions.
         seed: Seed for the bags.
     """
+    if run is not None and (features or drop):
+        raise LLPError(
+            f"{option('features')} and {option('drop')} choose columns, but the run has its own"
+        )
     table = Table.read(path)
     notes: list[str] = []
     if run is None:

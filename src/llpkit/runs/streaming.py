@@ -2,7 +2,7 @@
 
 A posterior needs whole bags, so a batch ends where a bag ends: the rows of an incomplete last bag
 wait for the next batch. This requires the rows of every bag to be next to each other, which a first
-pass over the columns of bags and counts checks; it keeps 8 bytes per bag in memory.
+pass over the columns of bags and counts checks; it needs up to 24 bytes of memory per bag.
 """
 
 from collections.abc import Iterator

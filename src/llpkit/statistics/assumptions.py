@@ -32,7 +32,8 @@ def assume(
 
     The weight of a column is inverse to its standard deviation. Columns of two values, such as one
     per category, are scaled as if both values were common: otherwise, the labels of a rare category
-    would be almost certain. Their signs alternate, so that categories differ.
+    would be almost certain. Each has the sign that adds to the spread of the logits, so that the
+    columns of a category do not cancel.
 
     Args:
         X: Features ``(N, D)`` of instances like those to be counted.
@@ -47,10 +48,9 @@ def assume(
     x = _features(X)
     share("rate", rate)
     number("accuracy", accuracy, above=max(rate, 1 - rate), below=1)
-    varies = standardised(x)[1] > 0
-    if not varies.any():
+    scale = _scale(x)
+    if np.isinf(scale).all():
         raise LLPError("all columns of X are constant; give columns that differ between instances")
-    scale = np.where(varies, _scale(x), np.inf)
     score = ((x - x.mean(0)) / scale).sum(1)
 
     def intercept(slope: float) -> float:
@@ -76,11 +76,16 @@ def assume(
 
 
 def _scale(x: Array) -> Array:
-    """What to divide every column by ``(D,)``: see :func:`assume`."""
+    """What to divide every column by ``(D,)``, infinite for a constant one: see :func:`assume`."""
+    standard, spread = standardised(x)
     low, high = x.min(0), x.max(0)
     two = ((x == low) | (x == high)).all(0)
-    sign = np.where(two & (two.cumsum() % 2 == 0), -1.0, 1.0)
-    return np.asarray(sign * np.where(two, (high - low) / 2, x.std(0)))
+    scale = np.where(spread > 0, np.where(two, (high - low) / 2, spread), np.inf)
+    score = standard[:, ~two].sum(1)
+    for j in np.flatnonzero(two & (spread > 0)):
+        scale[j] *= -1.0 if score @ standard[:, j] < 0 else 1.0
+        score = score + (x[:, j] - x[:, j].mean()) / scale[j]
+    return scale
 
 
 def model_of(fitted: Any, X: Any, *, feature_names: Sequence[str] | None = None) -> Model:

@@ -164,7 +164,7 @@ def _useless(table: Table, name: str) -> str | None:
     words = table.words(name)
     distinct = pc.count_distinct(words).as_py()
     if distinct > MAX_LEVELS and str(words[0].as_py()).lower().endswith(_IMAGES):
-        return f"it names images; to learn from these, give {option('image', name)}"
+        return "it names images; llpkit fit --image learns from those"
     if distinct > max(MAX_LEVELS, len(table) // 2):
         rows = several(len(table), "row")
         return f"{distinct:,} different values in {rows} are too many for a category"

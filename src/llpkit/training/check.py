@@ -66,8 +66,8 @@ def split_off(
     """The rest, and a random part of the bags; errors name the setting of its share."""
     if round((1 - part) * len(bags)) in (0, len(bags)):
         raise LLPError(
-            f"{name} = {part:g} of {len(bags)} bags leaves a part without bags; one bag is a share "
-            f"of {1 / len(bags):.2g}"
+            f"{name} = {part:g} of {len(bags)} bags leaves a part without bags; both need one at "
+            "least"
         )
     return bags.split(1 - part, generator)
 

@@ -38,7 +38,8 @@ function say(text, bad = false) {
 }
 
 // As on the command line, messages of the server start without a capital and end without a full stop.
-const sentence = (text) => text[0].toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
+// A first word such as a path or a quotation stays as it is.
+const sentence = (text) => (/^[a-z]+[ ,]/.test(text) ? text[0].toUpperCase() + text.slice(1) : text) + (/[.!?]$/.test(text) ? "" : ".");
 const several = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
 const span = ({ low, high }) => (low === high ? `${low}` : `${low} to ${high}`);
 
@@ -215,12 +216,14 @@ async function save() {
   refresh();
 }
 
-// Go from a recount back to the bag that was interrupted.
+// Confirm the count of a recount, and go back to the bag that was interrupted.
 async function leave() {
   if (!page.recount) return;
-  const { low, high, items } = page.bag;
+  const { bag, low, high, items } = page.bag;
+  if (low !== null) await call("answer", { bag, low, high, seconds: (performance.now() - page.since) / 1000 });
   show(await call("next"));
   if (page.bag !== null) say(low === null ? "The bag was left as it is." : `Left as it is: ${span({ low, high })} of ${items.length}.`);
+  refresh();
 }
 
 function last(bag) {

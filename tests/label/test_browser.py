@@ -204,6 +204,7 @@ def test_a_refusal_is_a_sentence(shelves, browser):
     assert page.message().endswith("Change the count or the labels.")
 
 
+@pytest.mark.slow
 def test_a_recount_is_left_as_it_is(photos, serve, browser):
     folder, truth = photos
     server = serve(folder, "--positive", "bright", "--project", "recounted")

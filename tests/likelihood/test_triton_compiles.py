@@ -88,7 +88,7 @@ def compile_for_gpu(tmp_path, code):
 @pytest.mark.parametrize(
     "code",
     [
-        pytest.param(BINARY.format(dtype="float32"), id="float32"),
+        pytest.param(BINARY.format(dtype="float32"), id="float32", marks=pytest.mark.slow),
         pytest.param(BINARY.format(dtype="float64"), id="float64", marks=pytest.mark.slow),
         pytest.param(PRUNED, id="pruned"),
         pytest.param(SADDLEPOINT, id="saddlepoint", marks=pytest.mark.slow),

@@ -205,6 +205,7 @@ def test_a_folder_in_use_is_refused(settings):
         pass
 
 
+@pytest.mark.slow
 def test_a_killed_call_goes_on_where_it_was(settings):
     """Killed with two workers under way: what was done is kept, and the workers end as well."""
     protocol = small(folds=6, methods={"mle": {}})

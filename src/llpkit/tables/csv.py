@@ -143,7 +143,8 @@ def _check_widths(path: Path, content: bytes, delimiter: str) -> None:
         raise LLPError(
             f"{path}: {row_name(row.number - 2, lines_of(content, delimiter))} has "
             f"{several(row.actual_columns, 'value')} but the header has "
-            f"{several(row.expected_columns, 'column')}; the row begins {row.text[:40]!r}"
+            f"{several(row.expected_columns, 'column')}; the row begins {row.text[:40]!r}; check "
+            "its separators and quotation marks, and that the file is complete"
         )
 
 
